@@ -1,10 +1,11 @@
 """Every command for people, by name. A command's module is imported when somebody calls it, or reads the help of all:
 together they take most of a second of processor time to import, and one call needs one."""
 
-import errno
 import os
+import sys
 from collections import UserDict
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,8 @@ COMMANDS: Mapping[str, str] = {
     "broker": "slicebus.cli.broker.command:broker",
 }
 """The function of each command, or the group of several, as `module:name`, in the order of the help."""
+_READER_GONE = 141
+"""The exit status of programs that SIGPIPE ends."""
 
 
 class ImportedGroup(TyperGroup):
@@ -49,18 +52,22 @@ class ImportedGroup(TyperGroup):
         self.commands = _ImportedCommands({**COMMANDS, **(commands or {})})
 
     def invoke(self, ctx: "Context") -> Any:
-        """Call a command. A reader of its output that goes away is the same in a group of tasks as outside of one."""
+        """Call a command. Where the reader of its output goes away, as `head` does, it has given no answer."""
         try:
             return super().invoke(ctx)
-        except ExceptionGroup as errors:
-            gone, others = errors.split(BrokenPipeError)
-            if gone is None or others is not None:
-                raise
-            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from errors
+        except* BrokenPipeError:
+            _flush_nowhere()
+        raise typer.Exit(_READER_GONE)
 
     def list_commands(self, ctx: "Context") -> list[str]:
         """Their names, in order, without importing any."""
         return list(self.commands)
+
+
+def _flush_nowhere() -> None:
+    """Have what the interpreter flushes at its end go nowhere."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _ImportedCommands(UserDict[str, Any]):

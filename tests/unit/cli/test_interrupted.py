@@ -1,6 +1,8 @@
 """A command that somebody interrupts, or whose reader goes away, ends without a traceback and gives no answer."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -56,13 +58,27 @@ def test_an_interrupted_command_is_no_answer(
     assert "Aborted" not in called.err
 
 
+def test_a_reader_that_goes_away_gets_no_answer() -> None:
+    """Neither "yes" nor "no"."""
+    arguments = ["broker", "definitions", "--cluster", "east"]
+    command = [sys.executable, "-c", "from slicebus.cli.entry import main; main()", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read()
+    assert process.returncode == 141
+    assert "BrokenPipe" not in said
+    assert "Traceback" not in said
+
+
 def test_a_reader_that_goes_away_while_somebody_watches_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     async def said() -> None:
         async with asyncio.TaskGroup():
             raise BrokenPipeError(32, "Broken pipe")
 
     monkeypatch.setattr(jobs_command, "run_led", lambda *_: asyncio.run(said()))
-    assert call("jobs", "--watch") == (1, "", "")
+    assert call("jobs", "--watch") == (141, "", "")
 
 
 def test_another_error_beside_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
