@@ -3,6 +3,7 @@
 import pytest
 
 from slicebus.agent.act import inbox
+from slicebus.ambient.lasting_failures import Patience
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
@@ -103,9 +104,15 @@ async def test_a_workload_that_is_deleted(world: World) -> None:
     await expect_used(world, "1")
 
 
+@pytest.fixture
+def impatient_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents that are about to start tell soon what an order waits for."""
+    monkeypatch.setattr(inbox, "MESSAGE_PATIENCE", Patience(webhook_s=5.0, server_s=0.5, conflict_s=0.5))
+
+
+@pytest.mark.usefixtures("impatient_agents")
 async def test_a_job_of_the_name_is_told_what_it_waits_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody else decides when the copy before it goes: its quota is held, and nothing runs."""
-    monkeypatch.setattr(inbox, "_STUCK_S", 0.5)
     monkeypatch.setattr(message_handlers, "_RETRY_REFUSED_S", 1.0)
     scenario = await running(world)
     worker = await scenario.worker()

@@ -25,6 +25,7 @@ import structlog
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.cancellation import TaskGroup
+from slicebus.ambient.lasting_failures import Patience
 from slicebus.ambient.long_calls import Call, LongCalls
 from slicebus.ambient.timers import Timers
 from slicebus.ambient.yield_budget import YieldBudget
@@ -34,7 +35,6 @@ from slicebus.proto.errors import (
     PermanentError,
     ProtocolError,
     TransientError,
-    UnavailableError,
 )
 
 _log = structlog.get_logger()
@@ -42,8 +42,8 @@ _BACKOFF = Backoff(first_s=0.02, most_s=90.0)
 _REFUSED = Backoff(first_s=2.0, most_s=120.0)
 """After a permanent error: a refusal that ends is noticed within two minutes, and thousands of them cost little."""
 _ASIDE = Backoff(first_s=2.0, most_s=600.0)
-_FAILS_S = 20.0
-"""So long a server may fail at what one key needs before `refused` has that key too."""
+_PATIENCE = Patience(webhook_s=20.0, server_s=20.0)
+"""Before `refused` has a key at which a server fails. It counts from when the key was due, which is longer."""
 _MORE = 4
 """So many times as many keys as there are workers may take long at once. A server that is slow as a whole gets no more
 than that."""
@@ -241,7 +241,7 @@ class WorkQueue(Generic[Key]):
         del self._due_since[key]
         self.add_after(key, pause_s)
 
-    def _retry(self, key: Key, error: Exception) -> None:
+    def _retry(self, key: Key, error: TransientError | ConflictError) -> None:
         self.retries[RetryReason.TRANSIENT] += 1
         self._refused.pop(key, None)
         if self._is_stuck(key, error):
@@ -253,10 +253,9 @@ class WorkQueue(Generic[Key]):
         _log.info("workqueue.retry", queue=self._name, key=str(key), error=str(error), pause_s=round(pause_s, 3))
         self.add_after(key, pause_s)
 
-    def _is_stuck(self, key: Key, error: Exception) -> bool:
+    def _is_stuck(self, key: Key, error: TransientError | ConflictError) -> bool:
         """Whether a server has long failed at this key alone. That it is away is told of the role."""
-        is_its_own = isinstance(error, UnavailableError) and error.is_answer
-        return is_its_own and asyncio.get_running_loop().time() - self._due_since[key] >= _FAILS_S
+        return asyncio.get_running_loop().time() - self._due_since[key] >= _PATIENCE.of(error)
 
     def _requeue_refused(self, key: Key, error: Exception) -> None:
         """Queue a key again slowly. It is not due meanwhile: the role does all that it can."""

@@ -10,8 +10,8 @@ from unittest.mock import AsyncMock
 import msgspec
 import pytest
 
-from slicebus.agent.act import inbox
 from slicebus.agent.state import annotations
+from slicebus.ambient.lasting_failures import LastingFailures, Patience
 from slicebus.bus.contract import Subscription
 from slicebus.bus.dead_letters.headers import DETAIL_HEADER, REASON_HEADER
 from slicebus.kube.client import MergePatch
@@ -557,7 +557,7 @@ async def test_a_webhook_that_is_down_is_told_after_some_seconds(
 ) -> None:
     clock, down = asyncio.get_running_loop().time, WebhookError("500: failed calling webhook")
     began = clock()
-    monkeypatch.setattr(inbox, "_WEBHOOK_S", 0.2)
+    monkeypatch.setattr(worker.inbox, "_failures", LastingFailures(Patience(webhook_s=0.2, server_s=15.0)))
     with monkeypatch.context() as refusing:
         refuse_writes(worker, refusing, down)
         await manager.order(FIRST)
@@ -579,7 +579,9 @@ def failing() -> UnavailableError:
 async def test_what_an_order_waits_for_is_told_after_a_while(
     worker: Worker, manager: Manager, monkeypatch: pytest.MonkeyPatch, error: SlicebusError
 ) -> None:
-    monkeypatch.setattr(inbox, "_STUCK_S", 0.2)
+    monkeypatch.setattr(
+        worker.inbox, "_failures", LastingFailures(Patience(webhook_s=5.0, server_s=0.2, conflict_s=0.2))
+    )
     with monkeypatch.context() as refusing:
         refuse_writes(worker, refusing, error)
         await manager.order(FIRST)
@@ -598,7 +600,9 @@ async def test_an_order_goes_on_as_soon_as_an_api_server_is_back(
     worker: Worker, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long that took: it is no refusal, after which the manager would wait."""
-    monkeypatch.setattr(inbox, "_STUCK_S", 0.2)
+    monkeypatch.setattr(
+        worker.inbox, "_failures", LastingFailures(Patience(webhook_s=5.0, server_s=0.2, conflict_s=0.2))
+    )
     with monkeypatch.context() as away:
         refuse_writes(worker, away, UnavailableError("cannot connect"))
         ordering = asyncio.create_task(manager.order(FIRST))

@@ -10,12 +10,12 @@ from msgspec import UNSET
 from slicebus.agent.act.reconciler import _SHOW_AGAIN_S
 from slicebus.agent.decide.cluster.reach import Unreached
 from slicebus.agent.decide.job import reconcile
+from slicebus.ambient.lasting_failures import LastingFailures, Patience
 from slicebus.kube.client import MergePatch
 from slicebus.kube.failures import error_of
 from slicebus.kube.resources import JOBS, PODS, Resource
 from slicebus.proto.errors import ForbiddenError, InvalidError, SlicebusError, UnavailableError, WebhookError
 from slicebus.proto.messages import JobPhase, Status, Waits
-from slicebus.runtime import told_failures
 from slicebus.slices.api import api_names
 from slicebus.slices.workload.waiting import MANAGER_NOT_REACHED, WRITE_REFUSED, shown_on
 from unit.agent.objects import KEY, a_job, a_pod, an_end
@@ -119,7 +119,7 @@ async def test_what_the_server_fails_at_for_long_is_told(worker: Worker, monkeyp
     error = error_of(500, b'{"message": "etcdserver: request is too large", "reason": ""}')
     with refusing(worker, error, JOBS):
         assert await refused(worker, error) == []
-        monkeypatch.setattr(told_failures, "_LONG_S", 0.0)
+        monkeypatch.setattr(worker.reconciler, "_failures", LastingFailures(Patience(webhook_s=0.0, server_s=0.0)))
         [status] = await refused(worker, error)
         told = waits(status)
         assert told is not None

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from slicebus.ambient.lasting_failures import LastingFailures, Patience
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Remember
 from slicebus.kube.failures import error_of
 from slicebus.kube.resources import WORKERCLUSTERS
-from slicebus.manager.act import held_messages
 from slicebus.manager.decide.cluster import clocks
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.proto.envelope import Envelope
@@ -161,8 +161,7 @@ UNSHOWN = [ForbiddenError("403"), WebhookError("500: failed calling webhook"), e
 async def test_messages_from_ahead_are_settled_although_nobody_may_show_that(
     manager: Manager, monkeypatch: pytest.MonkeyPatch, error: SlicebusError
 ) -> None:
-    for name in ("_WEBHOOK_S", "_FAILS_S"):
-        monkeypatch.setattr(held_messages, name, 0.1)
+    monkeypatch.setattr(manager.inbox._held, "_failures", LastingFailures(Patience(webhook_s=0.1, server_s=0.1)))
     ahead = datetime.now(UTC) + timedelta(minutes=15)
     with refusing(manager, error, (WORKERCLUSTERS, "status")):
         async with asyncio.timeout(5):

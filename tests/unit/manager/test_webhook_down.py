@@ -7,17 +7,16 @@ from contextlib import suppress
 
 import pytest
 
+from slicebus.ambient.lasting_failures import LastingFailures, Patience
 from slicebus.decisions.decider import Decider
 from slicebus.kube.failures import error_of
 from slicebus.kube.resources import JOBS, WORKLOADS
-from slicebus.manager.act import held_messages
 from slicebus.manager.act.reconciler import ManagerReconciler
 from slicebus.manager.decide.job import waiting
 from slicebus.manager.decide.messages import message_router
 from slicebus.manager.state.annotations import SizeRequest, job_ref
 from slicebus.proto.errors import NotFoundError, SlicebusError, UnavailableError, WebhookError
 from slicebus.proto.messages import JobRef, Pending
-from slicebus.runtime import told_failures
 from slicebus.runtime.locks import Locks
 from unit.manager.message_router import Manager
 from unit.manager.objects import a_job
@@ -68,7 +67,7 @@ async def test_a_server_that_fails_at_one_write_for_long_is_told(
     with pytest.raises(UnavailableError):
         await reconciler.reconcile_job(ref)
     assert manager.events == []
-    monkeypatch.setattr(told_failures, "_LONG_S", 0.0)
+    monkeypatch.setattr(reconciler, "_failures", LastingFailures(Patience(webhook_s=0.0, server_s=0.0)))
     with pytest.raises(UnavailableError):
         await reconciler.reconcile_job(ref)
     assert manager.events == [("ReconcileFailed", str(FAILS))]
@@ -90,8 +89,7 @@ async def test_a_short_while_is_waited_for(manager: Manager) -> None:
 async def test_a_request_that_waits_for_it_is_told_on_both_sides(
     manager: Manager, monkeypatch: pytest.MonkeyPatch, error: UnavailableError
 ) -> None:
-    for name in ("_WEBHOOK_S", "_FAILS_S"):
-        monkeypatch.setattr(held_messages, name, 0.1)
+    monkeypatch.setattr(manager.inbox._held, "_failures", LastingFailures(Patience(webhook_s=0.1, server_s=0.1)))
     ref, reconciler = await manager.given_job(), a_reconciler(manager)
     with refusing(manager, error, (WORKLOADS, "")):
         async with asyncio.timeout(5.0):
@@ -113,9 +111,9 @@ async def test_a_request_that_waits_for_it_is_told_on_both_sides(
 async def test_an_end_at_which_the_server_fails_for_long_frees_the_quota(
     manager: Manager, monkeypatch: pytest.MonkeyPatch, error: SlicebusError
 ) -> None:
-    monkeypatch.setattr(held_messages, "_FAILS_S", 0.1)
-    monkeypatch.setattr(told_failures, "_LONG_S", 0.0)
     ref, reconciler = await manager.given_job(), a_reconciler(manager)
+    monkeypatch.setattr(manager.inbox._held, "_failures", LastingFailures(Patience(webhook_s=5.0, server_s=0.1)))
+    monkeypatch.setattr(reconciler, "_failures", LastingFailures(Patience(webhook_s=0.0, server_s=0.0)))
     with refusing(manager, error, (JOBS, "status")):
         async with asyncio.timeout(5.0):
             await manager.receive(an_end(ref))
@@ -134,7 +132,7 @@ async def test_an_end_at_which_the_server_fails_for_long_frees_the_quota(
 async def test_a_kept_message_that_no_decision_takes_is_dropped(
     manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held_messages, "_WEBHOOK_S", 0.0)
+    monkeypatch.setattr(manager.inbox._held, "_failures", LastingFailures(Patience(webhook_s=0.0, server_s=15.0)))
     ref = await manager.given_job()
     with refusing(manager, DOWN, (WORKLOADS, "")):
         await manager.receive(request(ref, wanted=5))

@@ -20,6 +20,7 @@ from slicebus.agent.state import annotations
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.ambient.backoff import Backoff
+from slicebus.ambient.lasting_failures import MESSAGE_PATIENCE, LastingFailures
 from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.lanes import Backlog, consume
 from slicebus.bus.metering import OnSettled
@@ -34,7 +35,6 @@ from slicebus.proto.errors import (
     NotFoundError,
     PermanentError,
     TransientError,
-    UnavailableError,
     WebhookError,
 )
 from slicebus.proto.headers import SUBJECT
@@ -57,9 +57,6 @@ from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 
 _log = structlog.get_logger()
-_WEBHOOK_S = 5.0
-_STUCK_S = 15.0
-"""After so long the manager hears what an order waits for here, such as a job before it that does not go."""
 _FENCE = f"ConfigMap {fence.NAME}"
 _AWAITING = Backoff(first_s=0.2, most_s=5.0)
 
@@ -108,8 +105,7 @@ class AgentInbox:
         self.unkept: dict[str, str] = {}
         """Of the agent's own objects what could not be written for the last terms, with the error."""
         self._open: set[str] = set()
-        self._stuck_since: dict[JobKey, float] = {}
-        """Since when an order of a job has not been carried out, as it would go later, by the loop's time."""
+        self._failures = LastingFailures[JobKey](MESSAGE_PATIENCE)
 
     def queues(self) -> list[str]:
         """The names of its queues."""
@@ -192,7 +188,7 @@ class AgentInbox:
             if not self._is_stuck(order, error):
                 raise
             await self._answer_refused(incoming, order, error)
-        self._stuck_since.pop(key, None)
+        self._failures.forget(key)
         self._requeue(key)
 
     async def _carry_out(self, incoming: Incoming[Order], order: JobOrder) -> None:
@@ -210,13 +206,9 @@ class AgentInbox:
         """Whether an order has waited for so long that the manager is to hear of it: for a webhook that has to agree,
         for an object before it that does not go, or for an API server that fails at this write alone. One that is away
         says nothing of an order, which goes on as soon as it is back. A notice waits: nobody repeats it."""
-        is_of_webhook = isinstance(error, WebhookError)
-        is_of_order = error.is_answer if isinstance(error, UnavailableError) else isinstance(error, ConflictError)
-        if not is_of_order or (isinstance(order, Pending) and not is_of_webhook):
+        if isinstance(order, Pending) and not isinstance(error, WebhookError):
             return False
-        now_s = asyncio.get_running_loop().time()
-        since_s = self._stuck_since.setdefault(JobKey.of(order.job), now_s)
-        return now_s - since_s >= (_WEBHOOK_S if is_of_webhook else _STUCK_S)
+        return self._failures.has_lasted(JobKey.of(order.job), error, now_s=asyncio.get_running_loop().time())
 
     async def _answer_refused(
         self, incoming: Incoming[Order], order: JobOrder, error: PermanentError | ConflictError | TransientError

@@ -15,6 +15,7 @@ from slicebus.agent.decide.job.inventory import lacks_copy
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.ambient.backoff import Backoff
+from slicebus.ambient.lasting_failures import OBJECT_PATIENCE, LastingFailures
 from slicebus.decisions.decider import Decider
 from slicebus.decisions.guard import guarded
 from slicebus.decisions.table import FORGOTTEN
@@ -37,7 +38,6 @@ from slicebus.proto.errors import (
 from slicebus.proto.messages import Manifest
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
-from slicebus.runtime.told_failures import ToldFailures
 
 _log = structlog.get_logger()
 _ASK_AGAIN_S = 20.0
@@ -81,7 +81,7 @@ class AgentReconciler:
         self._queue = queue
         self._fence = fence
         self._unreached = unreached
-        self._failures = ToldFailures[JobKey]()
+        self._failures = LastingFailures[JobKey](OBJECT_PATIENCE)
         self._epoch = 0
         self._not_taken_over: set[JobKey] = set()
         """The jobs with pods that an earlier agent may still be about to ungate."""
@@ -139,7 +139,7 @@ class AgentReconciler:
                 guarded(self._ask_for_copy, key)
                 guarded(self._reconciled, key)
             except (PermanentError, UnavailableError) as error:
-                if self._failures.is_told(key, error):
+                if self._failures.has_lasted(key, error, now_s=asyncio.get_running_loop().time()):
                     await self._tell_refused(key, error)
                 raise
             except DecisionError as error:

@@ -28,6 +28,7 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from slicebus.ambient.cancellation import TaskGroup
 from slicebus.ambient.clock import now
+from slicebus.ambient.lasting_failures import OBJECT_PATIENCE, LastingFailures
 from slicebus.decisions.commands import Emit
 from slicebus.decisions.decider import Decider
 from slicebus.kube.times import now_text, time_text
@@ -47,13 +48,11 @@ from slicebus.proto.errors import (
     PermanentError,
     SlicebusError,
     TransientError,
-    UnavailableError,
     WebhookError,
 )
 from slicebus.proto.messages import JobRef, Manifest
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
-from slicebus.runtime.told_failures import ToldFailures
 from slicebus.slices.admission.cycle import Admit, Decision, Evict, Grow, Shrink, Wait
 from slicebus.slices.admission.growth_limit import is_limited
 from slicebus.slices.workload.workload import Slice, SliceKey
@@ -113,7 +112,7 @@ class Admitter:
         self.set_aside: set[str] = set()
         """The trees of quota whose decision raises: nothing is admitted there."""
         self._writes = SliceWrites(self._write, at_once=writers, is_long=self._assume, due=self._decide_again)
-        self._failures = ToldFailures[SliceKey]()
+        self._failures = LastingFailures[SliceKey](OBJECT_PATIENCE)
         self._unadmitted = RefusedWrites(self._decide_again)
         """The slices whose admission is refused."""
         self._unevicted = RefusedWrites(self._decide_again)
@@ -310,7 +309,7 @@ class Admitter:
             _log.warning("admission.unanswered", slice=decision.key, error=str(error))
             self._assumed.discard(decision.key)
             self._note_unanswered(decision, version)
-            if isinstance(error, UnavailableError) and self._failures.is_told(decision.key, error):
+            if self._failures.has_lasted(decision.key, error, now_s=asyncio.get_running_loop().time()):
                 await self._say_refused(decision, error)
             return error
         except PermanentError as error:

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from slicebus.ambient.cancellation import TaskGroup
+from slicebus.ambient.lasting_failures import OBJECT_PATIENCE, LastingFailures
 from slicebus.decisions.decider import Decider
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
@@ -21,10 +22,9 @@ from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.cluster import relocation
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError, UnavailableError
+from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError
 from slicebus.proto.messages import ClusterName, JobRef
 from slicebus.runtime.executor import Executor
-from slicebus.runtime.told_failures import ToldFailures
 from slicebus.slices.api.conditions import Finding
 
 _log = structlog.get_logger()
@@ -58,7 +58,7 @@ class FleetWatch:
         self._since = 0.0
         """The earliest time from which silence counts, in the loop's time."""
         self._silence: WorkQueue[ClusterName] = WorkQueue("fleet")
-        self._failures = ToldFailures[ClusterName]()
+        self._failures = LastingFailures[ClusterName](OBJECT_PATIENCE)
         inbox.on_message(self._on_message)
 
     @property
@@ -158,7 +158,7 @@ class FleetWatch:
                 self._failures.forget(name)
         except (ConflictError, DecisionError, TransientError) as error:
             _log.info("cluster.unwritten", cluster=name, error=str(error))
-            if isinstance(error, UnavailableError) and self._failures.is_told(name, error):
+            if self._failures.has_lasted(name, error, now_s=asyncio.get_running_loop().time()):
                 self._refused[name] = str(error)
         except PermanentError as error:
             self._refused[name] = str(error)

@@ -8,15 +8,11 @@ again has none of these: it asks every cluster for its inventory, and is told ag
 import asyncio
 from collections.abc import Iterator
 
+from slicebus.ambient.lasting_failures import MESSAGE_PATIENCE, LastingFailures
 from slicebus.decisions.decider import Incoming
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.errors import PermanentError, UnavailableError, WebhookError
+from slicebus.proto.errors import PermanentError, UnavailableError
 from slicebus.proto.messages import ClusterName, JobRef, Report, job_of
-
-_WEBHOOK_S = 5.0
-"""A webhook that has not answered for so long counts as a refusal, as an agent has it."""
-_FAILS_S = 15.0
-"""The same of an API server that fails at this write alone, as at an object that is too large for its store."""
 
 
 class HeldMessages:
@@ -27,8 +23,7 @@ class HeldMessages:
         self._held: dict[JobRef, dict[str, Incoming[Report]]] = {}
         self.refused_clusters: dict[ClusterName, str] = {}
         """The clusters whose status the API server refuses to write, with its words, until it takes one."""
-        self._unanswered_since: dict[JobRef | ClusterName, float] = {}
-        """Since when a report on each job, or cluster, has not been written, by the loop's time."""
+        self._failures = LastingFailures[JobRef | ClusterName](MESSAGE_PATIENCE)
 
     def is_kept(self, incoming: Incoming[Report], error: PermanentError | UnavailableError) -> bool:
         """Whether a report is kept, and that is told: it is refused, or a webhook has not answered, or the API server
@@ -43,13 +38,7 @@ class HeldMessages:
         self.hold(None, incoming, error)
 
     def _is_kept(self, about: JobRef | ClusterName, error: PermanentError | UnavailableError) -> bool:
-        if isinstance(error, PermanentError):
-            return True
-        if not error.is_answer:
-            return False
-        now_s = asyncio.get_running_loop().time()
-        since_s = self._unanswered_since.setdefault(about, now_s)
-        return now_s - since_s >= (_WEBHOOK_S if isinstance(error, WebhookError) else _FAILS_S)
+        return self._failures.has_lasted(about, error, now_s=asyncio.get_running_loop().time())
 
     def hold(self, job: JobRef | None, incoming: Incoming[Report], error: PermanentError | UnavailableError) -> None:
         """Keep a message in place of an older one of its type; of one on the cluster itself, which comes again by
@@ -66,7 +55,7 @@ class HeldMessages:
 
     def settle(self, job: JobRef | None, incoming: Incoming[Report]) -> None:
         """Drop what a message that was handled is, or has superseded. One that comes late supersedes nothing."""
-        self._unanswered_since.pop(job or incoming.envelope.cluster, None)
+        self._failures.forget(job or incoming.envelope.cluster)
         if job is None:
             self.refused_clusters.pop(incoming.envelope.cluster, None)
             return
@@ -80,7 +69,7 @@ class HeldMessages:
     def forget(self, job: JobRef) -> None:
         """Drop everything of a job."""
         self._held.pop(job, None)
-        self._unanswered_since.pop(job, None)
+        self._failures.forget(job)
         self._store.refused_requests.pop(job, None)
 
 

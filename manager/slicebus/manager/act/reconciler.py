@@ -1,9 +1,11 @@
 """Reconciles a job whenever one of its objects has changed: the handler of the manager's work queue."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import structlog
 
+from slicebus.ambient.lasting_failures import OBJECT_PATIENCE, LastingFailures
 from slicebus.decisions.commands import Emit
 from slicebus.decisions.decider import Decider
 from slicebus.kube.times import now_text
@@ -21,7 +23,6 @@ from slicebus.proto.errors import (
 from slicebus.proto.messages import JobRef
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
-from slicebus.runtime.told_failures import ToldFailures
 
 _log = structlog.get_logger()
 _WRITES = 3
@@ -48,7 +49,7 @@ class ManagerReconciler:
         self._guard = guard
         self._resyncer = resyncer
         self._retry = retry
-        self._failures = ToldFailures[JobRef]()
+        self._failures = LastingFailures[JobRef](OBJECT_PATIENCE)
 
     async def reconcile_job(self, ref: JobRef) -> None:
         """Do everything that one job needs now. A PermanentError gets an Event on the job, and is raised; so does a
@@ -62,7 +63,8 @@ class ManagerReconciler:
                 await self._executor.run(commands)
             except (PermanentError, UnavailableError) as error:
                 job = self._decide.state.view(ref).job
-                if self._failures.is_told(ref, error) and job is not None:
+                told = self._failures.has_lasted(ref, error, now_s=asyncio.get_running_loop().time())
+                if told and job is not None:
                     failed = Emit(regarding=job, reason="ReconcileFailed", note=str(error), warning=True)
                     await self._executor.run([failed])
                 raise
