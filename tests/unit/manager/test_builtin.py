@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from slicebus.decisions.commands import Create, Emit, Patch, Publish, Requeue
-from slicebus.manager.decide.admission import admitting
+from slicebus.manager.decide.admission import admitting, refusals
 from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.decide.job import unmanaged
 from slicebus.manager.decide.modes import Builtin
@@ -18,6 +18,7 @@ from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.api_names import ACCEPTED_CONDITION, RESIZABLE_CONDITION, UNHEEDED_ANNOTATION
 from slicebus.slices.api.fingerprints import spec_hash
+from slicebus.slices.jobs import Problem
 from unit.manager.objects import (
     NOW,
     REF,
@@ -382,6 +383,22 @@ def test_a_job_that_cannot_be_taken_gets_one_event() -> None:
     assert isinstance(patch, Patch)
     shown = BAD | {"status": patch.body["status"]}
     assert reconcile(a_view(shown), NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("Job", {"succeeded": 2, "startTime": NOW}),
+        ("RayCluster", {"state": "suspended", "head": {"podIP": "10.0.0.1"}}),
+    ],
+)
+def test_a_refused_job_keeps_the_rest_of_its_status(kind: str, status: Manifest) -> None:
+    job = a_job() | {"kind": kind, "status": status}
+    [patch, _] = refusals.refuse(job, [Problem("InvalidQuantity", "not a quantity")], now=NOW)
+    assert isinstance(patch, Patch)
+    shown = merge_patch(job, patch.body)
+    assert shown["status"] | status == shown["status"]
+    assert refusals.refuse(shown, [Problem("InvalidQuantity", "not a quantity")], now="later") == []
 
 
 @pytest.mark.parametrize("of", ["the pod", "a container"])

@@ -10,6 +10,7 @@ from slicebus.proto.messages import Counts, JobRef, Manifest, PodSetFlavor
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.conditions import Finding, with_findings
 from slicebus.slices.api.kueue import Condition
+from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without
 from slicebus.slices.workload.workload import Slice
 
@@ -163,8 +164,8 @@ def merge_difference(present: Manifest, wanted: Manifest) -> Manifest:
 def write_status(
     job: Manifest, wanted: Manifest, *, if_refused: Remember | None = None, only_shows: bool = False
 ) -> list[Command]:
-    """The command that gives a job the wanted status; none when it has it. `if_refused` and `only_shows` as in
-    `Patch`."""
+    """The command that gives a job the wanted status, and nothing else in it; none when it has it. `if_refused` and
+    `only_shows` as in `Patch`."""
     difference = merge_difference(job.get("status", {}), wanted)
     if not difference:
         return []
@@ -178,6 +179,12 @@ def write_status(
             only_shows=only_shows,
         )
     ]
+
+
+def show_finding(job: Manifest, finding: Finding, *, now: str) -> list[Command]:
+    """The command that shows a finding on a job as its kind does, beside the rest of its status; none when it does."""
+    shown = KINDS[job["kind"]].refusal.status(job, finding, now=now)
+    return write_status(job, job.get("status", {}) | shown, only_shows=True)
 
 
 def free_name(base: str, slices: tuple[Slice, ...]) -> str:

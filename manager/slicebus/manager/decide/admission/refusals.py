@@ -4,7 +4,7 @@ from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.admission import admission_writes
 from slicebus.manager.decide.job import devices, edits, execution_time, pod_templates, size_bounds
-from slicebus.manager.decide.manifests import findings_patch, priority_class, write_status
+from slicebus.manager.decide.manifests import findings_patch, priority_class, show_finding
 from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.annotations import DesiredSize, as_copied
 from slicebus.manager.state.outbox import Progress
@@ -36,8 +36,7 @@ def refuse(job: Manifest, problems: list[Problem], *, now: str) -> list[Command]
     """Show the problems on the job, as a condition and an Event; nothing when they are shown already."""
     message = "; ".join(problem.message for problem in problems)
     finding = Finding(api_names.ACCEPTED_CONDITION, False, problems[0].reason, message)
-    status = KINDS[job["kind"]].refusal.status(job, finding, now=now)
-    shown = write_status(job, status, only_shows=True)
+    shown = show_finding(job, finding, now=now)
     return [*shown, Emit(regarding=job, reason=finding.reason, note=finding.message, warning=True)] if shown else []
 
 
