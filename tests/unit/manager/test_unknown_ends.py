@@ -147,6 +147,14 @@ def test_it_is_shown_and_kept_from_running_before_anything_else() -> None:
     assert world.reconcile() == []
 
 
+def test_what_the_job_shows_already_is_not_written_again() -> None:
+    world = World(runs())
+    world.take(GONE)
+    [of_job, *_] = unknown_ends.stop(world.view, now=NOW)
+    world.carry_out([of_job])
+    assert shorts(unknown_ends.stop(world.view, now="later")) == [SHOWN[1], ("warn Job", "VanishedOnWorker")]
+
+
 def test_a_slice_that_waits_to_replace_it_is_kept_from_running_too() -> None:
     world = World(runs(), a_workload("w2", 2, replaces="w1"))
     world.take(GONE)

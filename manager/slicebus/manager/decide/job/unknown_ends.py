@@ -6,8 +6,8 @@ shows why. Its user deletes it, or activates its Workload to have it run anew.
 """
 
 from slicebus.decisions.commands import Command, Emit, Patch
-from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.manifests import annotation_patch, findings_patch, write_status
+from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.decide.manifests import annotation_patch, findings_patch, show_finding, write_status
 from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.views import JobView
@@ -42,15 +42,8 @@ def stop(view: JobView, *, now: str) -> list[Command]:
         return []
     finding, workload = _finding(view, slice), view.workload(slice)
     if not has_finding(workload, finding):
-        status = KINDS[view.ref.kind].refusal.status(view.job, finding, now=now)
         return [
-            Patch(
-                resource=JOB_RESOURCES[view.ref.kind],
-                target=view.job,
-                body={"status": status},
-                subresource="status",
-                only_shows=True,
-            ),
+            *show_finding(view.job, finding, now=now),
             Patch(
                 resource=WORKLOADS,
                 target=workload,
