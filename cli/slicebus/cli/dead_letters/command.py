@@ -14,7 +14,7 @@ from slicebus.bus.dead_letters.letters import Choice, DeadLetter, LetterSelectio
 from slicebus.cli import screen
 from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.cluster.filters import option_of, unknown
-from slicebus.cli.cluster.options import with_options
+from slicebus.cli.cluster.options import Options, with_options
 from slicebus.cli.consent import Consent
 from slicebus.cli.dead_letters.actions import Act, Requeuer, messages, settle, survey
 from slicebus.cli.dead_letters.actions import discard as discard_one
@@ -31,23 +31,6 @@ AmqpUrl = Annotated[
     str, typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker, as the manager's user: amqps://.")
 ]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids, or their ends as `list` shows them.")]
-Cluster = Annotated[str | None, typer.Option(help="Only this cluster.")]
-Type = Annotated[
-    str | None,
-    option_of(tuple(MESSAGES), "message type", help="Only this message type, such as scale-request."),
-]
-Reason = Annotated[
-    DeadReason | None,
-    option_of(
-        DeadReason,
-        "reason",
-        help=f"Only messages that were dead-lettered for this reason: {', '.join(DeadReason)}.",
-    ),
-]
-OlderThan = Annotated[
-    str | None, typer.Option(help="Only messages dead-lettered at least so long ago: 90s, 10m, 2h, 3d.")
-]
-Limit = Annotated[int | None, typer.Option(min=1, help="At most so many, the oldest.")]
 All = Annotated[bool, typer.Option("--all", help="Every dead letter: needed without any other option.")]
 AgentUser = Annotated[
     list[str] | None,
@@ -57,23 +40,53 @@ AgentUser = Annotated[
 _Result = TypeVar("_Result")
 
 
+class LetterFilter(Options, frozen=True, kw_only=True):
+    """Which dead letters; None is no condition."""
+
+    cluster: Annotated[str | None, typer.Option(help="Only this cluster.")] = None
+    type: Annotated[
+        str | None,
+        option_of(tuple(MESSAGES), "message type", help="Only this message type, such as scale-request."),
+    ] = None
+    reason: Annotated[
+        DeadReason | None,
+        option_of(
+            DeadReason,
+            "reason",
+            help=f"Only messages that were dead-lettered for this reason: {', '.join(DeadReason)}.",
+        ),
+    ] = None
+    older_than: Annotated[
+        str | None, typer.Option(help="Only messages dead-lettered at least so long ago: 90s, 10m, 2h, 3d.")
+    ] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many, the oldest.")] = None
+
+    def selection(self, ids: Iterable[str] = ()) -> LetterSelection:
+        """The same as a selection, with these ids. Raises ConfigurationError for an invalid duration."""
+        return LetterSelection(
+            ids=tuple(ids),
+            cluster=self.cluster,
+            type=self.type,
+            reason=self.reason,
+            older_than=duration(self.older_than, option="--older-than") if self.older_than else None,
+            limit=self.limit,
+        )
+
+
 def _now() -> datetime:
     return datetime.now(UTC)
 
 
 @dead.command("list")
+@with_options
 def list_(
     amqp_url: AmqpUrl,
-    cluster: Cluster = None,
-    type: Type = None,
-    reason: Reason = None,
-    older_than: OlderThan = None,
-    limit: Limit = None,
+    *,
+    filter: LetterFilter,
     json: Annotated[bool, typer.Option("--json", help="Print JSON Lines.")] = False,
 ) -> None:
     """Print the dead letters, oldest first."""
-    wanted = _wanted((), cluster, type, reason, older_than, limit)
-    letters = _chosen(amqp_url, wanted).letters
+    letters = _chosen(amqp_url, filter.selection()).letters
     now = _now()
     if json:
         for letter in letters:
@@ -110,14 +123,10 @@ def show(
 def requeue(
     amqp_url: AmqpUrl,
     ids: Ids = None,
-    cluster: Cluster = None,
-    type: Type = None,
-    reason: Reason = None,
-    older_than: OlderThan = None,
-    limit: Limit = None,
+    *,
+    filter: LetterFilter,
     all: All = False,
     agent_user: AgentUser = None,
-    *,
     consent: Consent,
 ) -> None:
     """Send dead letters back to the queues they came from.
@@ -125,7 +134,7 @@ def requeue(
     Safe to repeat: receivers ignore duplicates. It asks first; without a terminal it needs --yes. Exit status 1
     when an id was not found, or a letter could not be sent back.
     """
-    wanted = _narrowed(_wanted(ids or (), cluster, type, reason, older_than, limit), all=all)
+    wanted = _narrowed(filter.selection(ids or ()), all=all)
     agents = dict(map(_agent_user, agent_user or ()))
     _act(amqp_url, wanted, "requeue", lambda bus: Requeuer(bus, agents=agents, dry_run=consent.dry_run), consent)
 
@@ -135,20 +144,16 @@ def requeue(
 def discard(
     amqp_url: AmqpUrl,
     ids: Ids = None,
-    cluster: Cluster = None,
-    type: Type = None,
-    reason: Reason = None,
-    older_than: OlderThan = None,
-    limit: Limit = None,
-    all: All = False,
     *,
+    filter: LetterFilter,
+    all: All = False,
     consent: Consent,
 ) -> None:
     """Delete dead letters. The journal keeps its copies.
 
     It asks first; without a terminal it needs --yes. Exit status 1 when an id was not found.
     """
-    wanted = _narrowed(_wanted(ids or (), cluster, type, reason, older_than, limit), all=all)
+    wanted = _narrowed(filter.selection(ids or ()), all=all)
     _act(amqp_url, wanted, "discard", lambda bus: discard_one, consent)
 
 
@@ -222,24 +227,6 @@ def _report(problems: Sequence[str], *, fine: bool = True) -> None:
         screen.warn(problem)
     if problems or not fine:
         raise typer.Exit(1)
-
-
-def _wanted(
-    ids: Iterable[str],
-    cluster: str | None,
-    type: str | None,
-    reason: DeadReason | None,
-    older_than: str | None,
-    limit: int | None,
-) -> LetterSelection:
-    return LetterSelection(
-        ids=tuple(ids),
-        cluster=cluster,
-        type=type,
-        reason=reason,
-        older_than=duration(older_than, option="--older-than") if older_than else None,
-        limit=limit,
-    )
 
 
 def _narrowed(wanted: LetterSelection, *, all: bool) -> LetterSelection:
