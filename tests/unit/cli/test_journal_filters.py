@@ -7,8 +7,8 @@ from contextlib import suppress
 import pytest
 
 from slicebus.bus.contract import Record
-from slicebus.cli.journal.command import Chosen, _print
-from slicebus.cli.journal.source import STREAM, Span
+from slicebus.cli.journal.command import _print
+from slicebus.cli.journal.source import STREAM, MessageFilter, Span
 from slicebus.journal.entry import Entry
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.topology import cluster_topology
@@ -64,8 +64,10 @@ def test_other_readers_have_every_message() -> None:
 
 
 async def test_the_count_is_said_where_somebody_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
-    chosen = Chosen(None, None, None, None, Span.of(AT_FIRST))
-    tail = asyncio.create_task(_print(STREAM, chosen, amqp_url=URL, follow=True, json=False, hidden="heartbeat"))
+    reading = _print(
+        STREAM, MessageFilter(), Span.of(AT_FIRST), amqp_url=URL, follow=True, json=False, hidden="heartbeat"
+    )
+    tail = asyncio.create_task(reading)
     out = ""
     while "hello" not in out or out.count("\n") < len(recorded()) - len(HEARTBEATS):
         await asyncio.sleep(0)

@@ -2,24 +2,22 @@
 
 import asyncio
 from contextlib import aclosing
+from datetime import datetime
 from typing import Annotated
 
-import msgspec
 import typer
 
 from slicebus.cli import screen
+from slicebus.cli.cluster.options import with_options
 from slicebus.cli.files import STANDARD_OUTPUT, private_file
 from slicebus.cli.journal.entry_lines import line
 from slicebus.cli.journal.known import Recorded, check_followed
 from slicebus.cli.journal.source import (
     STREAM,
     AmqpUrl,
-    Cluster,
-    Correlation,
-    Job,
+    MessageFilter,
     Since,
     Span,
-    Type,
     Until,
     entries,
     run_until_stopped,
@@ -37,12 +35,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON Lines, as expor
 
 
 @journal.command()
+@with_options
 def tail(
     amqp_url: AmqpUrl,
-    cluster: Cluster = None,
-    job: Job = None,
-    type: Type = None,
-    correlation: Correlation = None,
+    *,
+    filter: MessageFilter,
     since: Since = None,
     follow: Annotated[bool, typer.Option(help="Go on with new messages.")] = True,
     heartbeats: Annotated[bool, typer.Option("--heartbeats", help="With the heartbeats of the agents.")] = False,
@@ -53,19 +50,17 @@ def tail(
     Each is a line: time, cluster, type, job, and a summary. Heartbeats are left out, and counted at the end, unless
     there is --heartbeats or --type heartbeat.
     """
-    chosen = Chosen(cluster, job, type, correlation, Span.of(since))
-    hidden = None if heartbeats or type is not None else Heartbeat.type
+    hidden = None if heartbeats or filter.type is not None else Heartbeat.type
     run = run_until_stopped if follow else asyncio.run
-    run(_print(STREAM, chosen, amqp_url=amqp_url, follow=follow, json=json, hidden=hidden))
+    run(_print(STREAM, filter, Span.of(since), amqp_url=amqp_url, follow=follow, json=json, hidden=hidden))
 
 
 @journal.command()
+@with_options
 def query(
     amqp_url: Annotated[str | None, typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker.")] = None,
-    cluster: Cluster = None,
-    job: Job = None,
-    type: Type = None,
-    correlation: Correlation = None,
+    *,
+    filter: MessageFilter,
     since: Since = None,
     until: Until = None,
     source: Annotated[
@@ -77,20 +72,18 @@ def query(
 
     With `--type decisions` they are the batches of recorded decisions.
     """
-    chosen = Chosen(cluster, job, type, correlation, Span.of(since, until))
-    asyncio.run(_print(source, chosen, amqp_url=amqp_url, follow=False, json=json))
+    asyncio.run(_print(source, filter, Span.of(since, until), amqp_url=amqp_url, follow=False, json=json))
 
 
 @journal.command()
+@with_options
 def export(
     amqp_url: AmqpUrl,
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="Where to write, for your user alone; - for standard output.")
     ],
-    cluster: Cluster = None,
-    job: Job = None,
-    type: Type = None,
-    correlation: Correlation = None,
+    *,
+    filter: MessageFilter,
     since: Since = None,
     until: Until = None,
     decisions: Annotated[
@@ -100,9 +93,7 @@ def export(
 ) -> None:
     """Write messages to a file as JSON Lines, without secrets."""
     span = Span.of(since, until)
-    wanted = matching(
-        cluster=cluster, job=job, type=type, correlation=correlation, until=span.until, decisions=decisions
-    )
+    matches = filter.matching(until=span.until, decisions=decisions)
 
     async def write() -> None:
         messages, batches, recorded = 0, 0, Recorded()
@@ -110,7 +101,7 @@ def export(
             read = entries(
                 STREAM,
                 span,
-                recorded.noting(wanted),
+                recorded.noting(matches),
                 amqp_url=amqp_url,
                 decisions=decisions,
                 progress=None if file == STANDARD_OUTPUT else progress,
@@ -122,43 +113,34 @@ def export(
                     batches += entry.is_decisions
         screen.warn(f"{messages} messages{f', {batches} batches of decisions' if decisions else ''}")
         if not messages:
-            await recorded.explain(cluster, job, amqp_url=amqp_url)
+            await recorded.explain(filter.cluster, filter.job, amqp_url=amqp_url)
 
     asyncio.run(write())
 
 
-class Chosen(msgspec.Struct, frozen=True):
-    """Which messages; None is no condition. With the type `decisions` they are the batches of decisions."""
-
-    cluster: str | None
-    job: str | None
-    type: str | None
-    correlation: str | None
-    span: Span
-
-    @property
-    def filter(self) -> Filter:
-        """The same as a filter of entries."""
-        if self.type == DECISIONS_TYPE:
-            by_time = matching(until=self.span.until, decisions=True)
-            return lambda entry: entry.is_decisions and self.cluster in (None, entry.cluster) and by_time(entry)
-        return matching(
-            cluster=self.cluster,
-            job=self.job,
-            type=self.type,
-            correlation=self.correlation,
-            until=self.span.until,
-        )
+def _matches(filter: MessageFilter, until: datetime | None) -> Filter:
+    """The wanted messages as a filter of entries. With the type `decisions` they are the batches of decisions."""
+    if filter.type == DECISIONS_TYPE:
+        by_time = matching(until=until, decisions=True)
+        return lambda entry: entry.is_decisions and filter.cluster in (None, entry.cluster) and by_time(entry)
+    return filter.matching(until=until)
 
 
 async def _print(
-    source: str, chosen: Chosen, *, amqp_url: str | None, follow: bool, json: bool, hidden: str | None = None
+    source: str,
+    filter: MessageFilter,
+    span: Span,
+    *,
+    amqp_url: str | None,
+    follow: bool,
+    json: bool,
+    hidden: str | None = None,
 ) -> None:
-    """Print what is chosen, but no message of a `hidden` type; how many there were is said at the end."""
-    if follow and chosen.cluster is not None and amqp_url is not None:
-        await check_followed(chosen.cluster, amqp_url=amqp_url)
+    """Print the wanted messages, but no message of a `hidden` type; how many there were is said at the end."""
+    if follow and filter.cluster is not None and amqp_url is not None:
+        await check_followed(filter.cluster, amqp_url=amqp_url)
     recorded, redactor, left_out, is_empty = Recorded(), Redactor(), 0, True
-    read = entries(source, chosen.span, recorded.noting(chosen.filter), amqp_url=amqp_url, follow=follow)
+    read = entries(source, span, recorded.noting(_matches(filter, span.until)), amqp_url=amqp_url, follow=follow)
     try:
         async with aclosing(read) as found:
             async for entry in found:
@@ -173,4 +155,4 @@ async def _print(
         if left_out:
             screen.warn(f"{left_out} {hidden}{'s are' if left_out > 1 else ' is'} left out: --{hidden}s shows them")
     if is_empty and not follow:
-        await recorded.explain(chosen.cluster, chosen.job, amqp_url=amqp_url if source == STREAM else None)
+        await recorded.explain(filter.cluster, filter.job, amqp_url=amqp_url if source == STREAM else None)

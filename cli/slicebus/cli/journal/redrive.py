@@ -20,18 +20,15 @@ from slicebus.cli.dead_letters.actions import Republisher
 from slicebus.cli.journal.known import Recorded
 from slicebus.cli.journal.source import (
     STREAM,
-    Cluster,
-    Correlation,
-    Job,
+    MessageFilter,
     Since,
     Source,
     Span,
-    Type,
     Until,
     entries,
 )
 from slicebus.cli.progress import WorkProgress
-from slicebus.journal.entry import Entry, Filter, matching
+from slicebus.journal.entry import Entry, Filter
 from slicebus.journal.redrive import NewestMessages, NotRedriven, redrive
 from slicebus.proto.errors import ConfigurationError, NotFoundError
 
@@ -44,17 +41,14 @@ def command(
     amqp_url: Annotated[
         str, typer.Option(envvar="AMQP_URL", show_envvar=True, help="The live broker, as the manager's user.")
     ],
-    cluster: Cluster = None,
-    job: Job = None,
-    type: Type = None,
-    correlation: Correlation = None,
+    *,
+    filter: MessageFilter,
     since: Since = None,
     until: Until = None,
     offsets: Annotated[
         str | None, typer.Option(metavar="FROM-TO", help="Only these offsets of the journal: 17, 17-40, 17-.")
     ] = None,
     all: Annotated[bool, typer.Option("--all", help="Every message: needed without any other option.")] = False,
-    *,
     consent: Consent,
 ) -> None:
     """Publish recorded messages again, under their ids and senders.
@@ -63,12 +57,12 @@ def command(
     reports of a past state. It shows what it would publish, and asks; without a terminal it needs --yes or --dry-run.
     Exit status 1 when something could not be published.
     """
-    chosen = (cluster, job, type, correlation, since, until, offsets)
+    chosen = (*msgspec.structs.astuple(filter), since, until, offsets)
     if not all and not any(chosen):
         options = "--cluster, --job, --type, --correlation, --since, --until, --offsets"
         raise typer.BadParameter(f"say which: {options}, or --all")
     span = Span.of(since, until)
-    by_content = matching(cluster=cluster, job=job, type=type, correlation=correlation, until=span.until)
+    by_content = filter.matching(until=span.until)
     within = offset_range(offsets) if offsets else None
 
     def wanted(entry: Entry) -> bool:
@@ -77,7 +71,7 @@ def command(
     recorded = Recorded()
     selected = asyncio.run(_select(source, span, recorded.noting(wanted), amqp_url, consent))
     if not selected.messages:
-        asyncio.run(recorded.explain(cluster, job, amqp_url=amqp_url if source == STREAM else None))
+        asyncio.run(recorded.explain(filter.cluster, filter.job, amqp_url=amqp_url if source == STREAM else None))
         return
     is_shown_first = not consent.yes or consent.dry_run or not selected.count
     fine = not is_shown_first or asyncio.run(_publish(selected, amqp_url, dry_run=True))

@@ -17,10 +17,11 @@ from slicebus.ambient.clock import now
 from slicebus.bus.contract import Bus, Record, StreamOffset
 from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.cluster.filters import option_of
+from slicebus.cli.cluster.options import Options
 from slicebus.cli.durations import duration
 from slicebus.cli.progress import WorkProgress, share_between
 from slicebus.journal.beginnings import BEFORE, Beginnings
-from slicebus.journal.entry import Entry, Filter
+from slicebus.journal.entry import Entry, Filter, matching
 from slicebus.journal.export import from_line
 from slicebus.journal.streams import read_journals
 from slicebus.proto.errors import ConfigurationError, InvalidError
@@ -37,14 +38,31 @@ Source = Annotated[
     str, typer.Argument(metavar="FILE|stream", help="An exported file, - for standard input, or stream.")
 ]
 Cluster = Annotated[str | None, typer.Option(help="Only this cluster.")]
-Job = Annotated[str | None, typer.Option(help="Only this job: name, namespace/name or Kind/namespace/name.")]
-Type = Annotated[
-    str | None,
-    option_of((*MESSAGES, DECISIONS_TYPE), "message type", help="Only this message type, such as scale-request."),
-]
-Correlation = Annotated[str | None, typer.Option(help="Only the messages of this chain.")]
 Since = Annotated[str | None, typer.Option(help="From then on: 10m, 2h, 3d, or a time such as 2026-01-31T12:00:00Z.")]
 Until = Annotated[str | None, typer.Option(help="Until then: 10m (ago), or a time such as 2026-01-31T12:00:00Z.")]
+
+
+class MessageFilter(Options, frozen=True, kw_only=True):
+    """Which recorded messages; None is no condition."""
+
+    cluster: Cluster = None
+    job: Annotated[str | None, typer.Option(help="Only this job: name, namespace/name or Kind/namespace/name.")] = None
+    type: Annotated[
+        str | None,
+        option_of((*MESSAGES, DECISIONS_TYPE), "message type", help="Only this message type, such as scale-request."),
+    ] = None
+    correlation: Annotated[str | None, typer.Option(help="Only the messages of this chain.")] = None
+
+    def matching(self, *, until: datetime | None, decisions: bool = False) -> Filter:
+        """The same as a filter of entries; `until` and `decisions` as in `journal.entry.matching`."""
+        return matching(
+            cluster=self.cluster,
+            job=self.job,
+            type=self.type,
+            correlation=self.correlation,
+            until=until,
+            decisions=decisions,
+        )
 
 
 class Span(msgspec.Struct, frozen=True):
