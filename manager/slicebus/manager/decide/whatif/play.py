@@ -181,8 +181,7 @@ class Play:
         if not job.is_there:
             return
         job.is_there = False
-        if (waiting := self._waiting(job)) is not None:
-            self._waiting_slices.remove(waiting)
+        self._stop_waiting(job)
         for slice in self._world.ledger.chain(job.chain):
             self._world.drop(slice)
         self.chronicle.leave(job.chain, self._at)
@@ -282,8 +281,7 @@ class Play:
         if holder is None or not holder.keeps_quota:
             return False
         job = self._jobs[holder.chain_id]
-        if (waiting := self._waiting(job)) is not None:
-            self._waiting_slices.remove(waiting)
+        self._stop_waiting(job)
         self._world.put(transitions.evicted(holder, decision, now=self._now))
         pods = sum(holder.held_counts.values())
         self.chronicle.lose(job.chain, pods, to_others=decision.reason == _PREEMPTED)
@@ -309,8 +307,7 @@ class Play:
         if holder is None or not holder.keeps_quota:
             return False
         job = self._jobs[holder.chain_id]
-        if (waiting := self._waiting(job)) is not None:
-            self._waiting_slices.remove(waiting)
+        self._stop_waiting(job)
         pods = sum(holder.held_counts.values()) - sum(decision.to.values())
         self._world.put(transitions.shrinking(holder, decision, job.wanted, now=self._now))
         self.chronicle.lose(job.chain, pods, to_others=True)
@@ -374,6 +371,11 @@ class Play:
 
     def _waiting(self, job: PlayedJob) -> Slice | None:
         return self._waiting_slices.of_chain(job.chain)
+
+    def _stop_waiting(self, job: PlayedJob) -> None:
+        """Drop the slice of a job that waits, where it has one."""
+        if (waiting := self._waiting(job)) is not None:
+            self._waiting_slices.remove(waiting)
 
     def _account(self, job: PlayedJob) -> None:
         holder = self._world.holder(job.chain)
