@@ -21,7 +21,7 @@ Manifest = dict[str, Any]
 
 
 async def submitted(
-    world: World, pods: int, *, quota: int = 10, least: int | None = None, follows: bool = True
+    world: World, pods: int, *, quota: int = 10, least: int | None = None, follows: bool = True, **spec: Any
 ) -> Scenario:
     await set_quota(world, quota)
     manifest = objects.job("sweep", parallelism=pods)
@@ -29,15 +29,15 @@ async def submitted(
         manifest["metadata"].setdefault("annotations", {})[api_names.MIN_SIZE_ANNOTATION] = f"main={least}"
     if not follows:
         manifest["metadata"].setdefault("annotations", {})[kueue.SYNC_COMPLETIONS_ANNOTATION] = "false"
-    manifest["spec"] |= {"completions": pods, "completionMode": "Indexed"}
+    manifest["spec"] |= {"completions": pods, "completionMode": "Indexed"} | spec
     await world.manager.create(JOBS, manifest)
     scenario = Scenario(world, "Job", "sweep")
     await scenario.expect_pods(running=pods)
     return scenario
 
 
-async def resize(client: KubeClient, pods: int, completions: int) -> None:
-    body = MergePatch({"spec": {"parallelism": pods, "completions": completions}})
+async def resize(client: KubeClient, pods: int, completions: int, **spec: Any) -> None:
+    body = MergePatch({"spec": {"parallelism": pods, "completions": completions} | spec})
     await client.patch(JOBS, "sweep", NAMESPACE, body)
 
 
@@ -154,9 +154,9 @@ async def test_an_eviction_brings_both_back_to_the_spec(world: World, indexes: i
     await expect_end(scenario, "0,1", 2)
 
 
-async def preempted(world: World, *, done: int, follows: bool) -> Scenario:
+async def preempted(world: World, *, done: int, follows: bool, **spec: Any) -> Scenario:
     """Of six indexes so many have succeeded, and another job takes pods of the others until three are left."""
-    scenario = await submitted(world, 6, quota=6, least=2, follows=follows)
+    scenario = await submitted(world, 6, quota=6, least=2, follows=follows, **spec)
     await allow_preemption(world)
     worker = await scenario.worker()
     for pod in await scenario.pods():
@@ -201,6 +201,34 @@ async def test_a_preemption_takes_the_highest_index_that_runs_where_completions_
     await scenario.expect_pods(running=4)
     await succeed(scenario, all_of=6)
     await expect_end(scenario, "0-5", 6)
+
+
+FAILURES: Manifest = {"backoffLimitPerIndex": 1, "maxFailedIndexes": 5}
+"""An API server takes no fewer completions than indexes that may fail."""
+
+
+async def test_a_preemption_leaves_fewer_completions_than_may_fail(world: World) -> None:
+    scenario = await preempted(world, done=0, follows=True, **FAILURES)
+    assert (await scenario.worker_job())["spec"]["maxFailedIndexes"] == 3
+    await world.manager.delete(JOBS, "high", NAMESPACE)
+    await expect_size(await scenario.worker(), 6, 6)
+    assert (await scenario.worker_job())["spec"]["maxFailedIndexes"] == 5
+
+
+async def test_the_manager_lowers_what_may_fail_with_the_completions(world: World) -> None:
+    scenario = await submitted(world, 6, **FAILURES)
+    await resize(world.manager, 2, 2, maxFailedIndexes=1)
+    await expect_size(await scenario.worker(), 2, 2)
+    assert (await scenario.worker_job())["spec"]["maxFailedIndexes"] == 1
+    await scenario.expect_pods(running=2)
+
+
+async def test_an_end_with_fewer_completions_than_may_fail_is_shown(world: World) -> None:
+    scenario = await submitted(world, 6, **FAILURES)
+    await resize(await scenario.worker(), 2, 2, maxFailedIndexes=2)
+    await scenario.expect_pods(running=2)
+    await succeed(scenario, all_of=2)
+    await expect_end(scenario, "0,1", 2)
 
 
 async def test_a_move_takes_the_managers_completions_along(world: World) -> None:

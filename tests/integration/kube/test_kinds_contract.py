@@ -151,6 +151,31 @@ async def test_which_fields_of_a_job_may_change(api: Api, suspend: bool, change:
         await api.client.patch(JOBS, "a", api.namespace, patch)
 
 
+INDEXED_RULES: dict[str, tuple[Manifest, str]] = {
+    "more may fail than there are": (
+        {"backoffLimitPerIndex": 1, "maxFailedIndexes": 4},
+        r"spec\.maxFailedIndexes: Invalid value: 4: must be less than or equal to completions",
+    ),
+    "the success of an index that is gone": (
+        {"successPolicy": {"rules": [{"succeededIndexes": "0,3"}]}},
+        r"spec\.successPolicy\.rules\[0\]\.succeededIndexes: .*too large index",
+    ),
+    "the success of more than there are": (
+        {"successPolicy": {"rules": [{"succeededCount": 4}]}},
+        r"spec\.successPolicy\.rules\[0\]\.succeededCount: Invalid value: 4: must be less than or equal to 3",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "message"), INDEXED_RULES.values(), ids=INDEXED_RULES.keys())
+async def test_what_a_job_says_of_its_indexes_bounds_its_completions(api: Api, fields: Manifest, message: str) -> None:
+    spec = {"template": pod_template(), "completionMode": "Indexed", "completions": 4, "parallelism": 4} | fields
+    await api.client.create(JOBS, api.manifest(JOBS, "a", spec=spec | {"managedBy": "example.com/nobody"}))
+    fewer = MergePatch({"spec": {"completions": 3, "parallelism": 3}})
+    with pytest.raises(InvalidError, match=message):
+        await api.client.patch(JOBS, "a", api.namespace, fewer)
+
+
 AT = "2026-01-31T1{}:00:00Z".format
 
 

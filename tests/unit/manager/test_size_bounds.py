@@ -187,6 +187,12 @@ def indexed(size: int, **how: Any) -> Manifest:
     return job
 
 
+def successful(job: Manifest, indexes: str) -> Manifest:
+    """The Job that has succeeded with these indexes."""
+    job["spec"]["successPolicy"] = {"rules": [{"succeededIndexes": indexes}]}
+    return job
+
+
 SENSELESS: dict[str, tuple[Manifest, str, str]] = {
     "no form": (a_job(4, annotations={MIN: "2"}), "InvalidMinSize", f"{MIN} is not of the form main=4"),
     "more than it has": (a_job(4, annotations={MIN: "main=5"}), "InvalidMinSize", f"{MIN} has more pods of main"),
@@ -200,6 +206,11 @@ SENSELESS: dict[str, tuple[Manifest, str, str]] = {
     "fewer than its spec keeps": (grid({MIN: "small-group=0"}), "InvalidMinSize", "than the job keeps by its spec: 1"),
     "the same in pods": (grid({MIN: "small-group=0"}, hosts=2), "InvalidMinSize", "than the job keeps by its spec: 2"),
     "no completion of an Indexed Job": (indexed(4, annotations={MIN: "main=0"}), "InvalidMinSize", "main no pod"),
+    "an index that its success needs": (
+        successful(indexed(4, annotations={MIN: "main=2"}), "0,2"),
+        "InvalidMinSize",
+        "fewer pods of main than the job keeps by its spec: 3",
+    ),
     "another pod set in a map": (
         a_job(4, annotations={MAX: '{"mian":5}'}),
         "InvalidMaxSize",
@@ -250,6 +261,19 @@ SAID: dict[str, tuple[Manifest, bool, dict[str, str | None]]] = {
         a_job(4, annotations={PARTIAL: "true", kueue.MIN_PARALLELISM_ANNOTATION: "2"}),
         False,
         {MIN: "main=2", MAX: None, NOTICE: None},
+    ),
+    "the same, and its success needs more": (
+        successful(
+            indexed(4, annotations={PARTIAL: "true", kueue.MIN_PARALLELISM_ANNOTATION: "1"}),
+            "0,2",
+        ),
+        False,
+        {MIN: "main=3", MAX: None, NOTICE: None},
+    ),
+    "the same where its completions stay": (
+        successful(indexed(4, annotations={MIN: "main=1", SYNC: "false"}), "0,2"),
+        False,
+        {MIN: "main=1", MAX: None, NOTICE: None},
     ),
     "the same of a fixed size": (
         a_job(4, annotations={PARTIAL: "true", kueue.MIN_PARALLELISM_ANNOTATION: "2"}),

@@ -10,7 +10,13 @@ from slicebus.slices.api import kueue
 from slicebus.slices.api.annotation_values import read_number
 from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import SUSPEND_PATH, Outcome, Placement, Problem, lacks_managed_by
-from slicebus.slices.jobs.batch_status import complete_indexes, failed_indexes, fitted, succeeded_indexes
+from slicebus.slices.jobs.batch_status import (
+    complete_indexes,
+    failed_indexes,
+    fitted,
+    last_index,
+    succeeded_indexes,
+)
 from slicebus.slices.jobs.copies import MOST_PODS, common_problems, copy_of, gated_template, without
 from slicebus.slices.jobs.paths import Path
 from slicebus.slices.jobs.plain import PlainKind
@@ -24,7 +30,7 @@ INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 """The Job controller sets it on the pods of an Indexed Job."""
 _POD_SET = "main"
 _SUSPENDED = "Suspended"
-_INDEXED, _COMPLETIONS = "Indexed", "completions"
+_INDEXED, _COMPLETIONS, _MAX_FAILED = "Indexed", "completions", "maxFailedIndexes"
 _SERVER_LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", JOB_NAME_LABEL)
 """The API server writes these into the template, together with a selector; the worker's has to make its own. With
 `manualSelector` their user may have written those of another Job."""
@@ -98,12 +104,12 @@ class BatchJob(PlainKind):
         return _patch_parallelism(counts[_POD_SET])
 
     def follow(self, scale_target: Manifest, job: Manifest) -> list[list[Manifest]]:
-        """Patch the parallelism, and the completions of an Indexed Job. Where these are not to be as many, both get
-        their number first."""
+        """Patch the parallelism, and the completions of an Indexed Job, with what may fail of them. Where these are not
+        to be as many, both get their number first."""
         wanted, present = _completions(job), _completions(scale_target)
         if wanted is None or present is None or wanted == present:
             return super().follow(scale_target, job)
-        patches = [_in_tandem(wanted)]
+        patches = [_in_tandem(scale_target, wanted, most_failed=job["spec"].get(_MAX_FAILED))]
         return patches if _most_pods(job) == wanted else [*patches, _patch_parallelism(_most_pods(job))]
 
     def as_ended(self, job: Manifest, reported: Manifest) -> Manifest:
@@ -111,12 +117,12 @@ class BatchJob(PlainKind):
         number = complete_indexes(reported)
         if "successPolicy" in job["spec"] or _completions(job) in (None, number) or number is None:
             return job
-        return job | {"spec": job["spec"] | {"parallelism": number, "completions": number}}
+        return _with_failures(job | {"spec": job["spec"] | {"parallelism": number, "completions": number}})
 
     def least(self, job: Manifest) -> Counts:
-        """Kueue's annotation for that."""
+        """Kueue's annotation for that, and no fewer than its success needs where its completions follow."""
         least = read_number(job["metadata"].get("annotations", {}).get(kueue.MIN_PARALLELISM_ANNOTATION))
-        return {_POD_SET: least} if least > 0 else {}
+        return {_POD_SET: max(least, _fewest(job) if self.end_follows(job) else 0)} if least > 0 else {}
 
     def bounds(self, job: Manifest) -> Manifest:
         """The completions of an Indexed Job."""
@@ -142,9 +148,11 @@ class BatchJob(PlainKind):
         They are never fewer than the pods, as these may have been added there."""
         completions, follow = _completions(present), self.end_follows(job) and self.ends_by_size(present)
         if follow or _POD_SET not in counts or _completions(job) is None or completions is None:
-            return self.with_counts(job, counts)
+            return _with_failures(self.with_counts(job, counts))
         size = counts[_POD_SET]
-        return job | {"spec": job["spec"] | {"parallelism": size, "completions": max(size, completions)}}
+        return _with_failures(
+            job | {"spec": job["spec"] | {"parallelism": size, "completions": max(size, completions)}}
+        )
 
     def left_at(self, job: Manifest, size: Counts) -> Counts:
         """Without the indexes below the completions that have ended: the completions are the size, or stay. So does the
@@ -171,16 +179,19 @@ class BatchJob(PlainKind):
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
         """Patch the completions, and with them the parallelism: they change together only."""
         wanted = bounds.get(_COMPLETIONS)
-        return [] if wanted is None or _completions(target) in (None, wanted) else _in_tandem(wanted)
+        if wanted is None or _completions(target) in (None, wanted):
+            return []
+        return _in_tandem(target, wanted, most_failed=None)
 
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
         """Set the parallelism, unless the Job has these counts. An Indexed Job with as many completions changes them
-        too."""
+        too, and keeps those that its success needs."""
         if counts.get(_POD_SET, _most_pods(job)) == _most_pods(job):
             return job
-        changed = {"parallelism": counts[_POD_SET]}
+        size = max(counts[_POD_SET], _fewest(job)) if self.end_follows(job) else counts[_POD_SET]
+        changed = {"parallelism": size}
         if self.ends_by_size(job):
-            changed["completions"] = changed["parallelism"]
+            changed["completions"] = size
         return job | {"spec": job["spec"] | changed}
 
     def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
@@ -251,8 +262,30 @@ def _ended(job: Manifest, *, below: int) -> frozenset[int]:
     return succeeded_indexes(status, below=below) | failed_indexes(status, below=below)
 
 
-def _in_tandem(number: int) -> list[Manifest]:
-    return [*_patch_parallelism(number), {"op": "add", "path": "/spec/completions", "value": number}]
+def _fewest(job: Manifest) -> int:
+    """The fewest completions with which an API server takes the Job: its success policy names indexes below them, or a
+    number of them."""
+    rules: list[Manifest] = (job["spec"].get("successPolicy") or {}).get("rules") or []
+    needed = ((rule.get("succeededCount") or 0, last_index(rule.get("succeededIndexes")) + 1) for rule in rules)
+    return max(itertools.chain.from_iterable(needed), default=0)
+
+
+def _with_failures(job: Manifest) -> Manifest:
+    """The Job with no more indexes that may fail than completions: an API server takes no more."""
+    most, completions = job["spec"].get(_MAX_FAILED), _completions(job)
+    if most is None or completions is None or most <= completions:
+        return job
+    return job | {"spec": job["spec"] | {_MAX_FAILED: completions}}
+
+
+def _in_tandem(target: Manifest, number: int, *, most_failed: int | None) -> list[Manifest]:
+    """Patch both numbers, and how many indexes may fail: as many as the manager's job says, if it does."""
+    present = target["spec"].get(_MAX_FAILED)
+    wanted = most_failed if most_failed is not None else present
+    patch = [*_patch_parallelism(number), {"op": "add", "path": "/spec/completions", "value": number}]
+    if wanted is None or min(wanted, number) == present:
+        return patch
+    return [*patch, {"op": "add", "path": f"/spec/{_MAX_FAILED}", "value": min(wanted, number)}]
 
 
 def _patch_parallelism(number: int) -> list[Manifest]:

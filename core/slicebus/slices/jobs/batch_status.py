@@ -64,6 +64,14 @@ def failed_indexes(status: Manifest, *, below: int) -> frozenset[int]:
     return _indexes(status.get("failedIndexes"), below)
 
 
+def last_index(text: object) -> int:
+    """The last index of a text such as `0,3-5`; -1 where it has none, or nobody can read it."""
+    try:
+        return max((high for _, high in _intervals(_MOST_INDEXES, text)), default=-1) if isinstance(text, str) else -1
+    except ValueError:
+        return -1
+
+
 def _indexes(text: object, below: int) -> frozenset[int]:
     try:
         intervals = [*_intervals(below, text)] if isinstance(text, str) else []

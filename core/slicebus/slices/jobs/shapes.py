@@ -193,6 +193,15 @@ class TemplateShape(Shape):
     metadata: _PodMetadata | None = None
 
 
+class _SuccessRule(Shape):
+    succeeded_indexes: str | None = None
+    succeeded_count: Counter | None = None
+
+
+class _SuccessPolicy(Shape):
+    rules: list[_SuccessRule] | None = None
+
+
 class JobSpec(Shape):
     """The spec of a batch/v1 Job."""
 
@@ -203,6 +212,8 @@ class JobSpec(Shape):
     suspend: bool | None = None
     manual_selector: bool | None = None
     managed_by: str | None = None
+    max_failed_indexes: Counter | None = None
+    success_policy: _SuccessPolicy | None = None
 
 
 class _ServiceMetadata(_PodMetadata):

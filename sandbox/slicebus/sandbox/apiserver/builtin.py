@@ -18,7 +18,7 @@ from slicebus.kube.resources import (
     SECRETS,
 )
 from slicebus.kube.times import now_text
-from slicebus.sandbox.apiserver import job_status
+from slicebus.sandbox.apiserver import job_spec, job_status
 from slicebus.sandbox.apiserver.kinds import Served
 from slicebus.sandbox.apiserver.pod_admission import complete_limit_range
 
@@ -69,6 +69,7 @@ def _job_rule(old: Manifest | None, new: Manifest) -> Iterator[str]:
         yield from job_status.problems(spec, old.get("status") or {}, new.get("status") or {})
     elif spec["completionMode"] == "Indexed" and "completions" not in spec:
         yield "spec.completions: Required value: when completion mode is Indexed"
+    yield from job_spec.problems(spec)
 
 
 def _job_change_problems(old: Manifest, new: Manifest) -> Iterator[str]:

@@ -95,14 +95,14 @@ def _of_indexes(spec: Manifest, old: _Status, new: _Status) -> Iterator[str]:
     if _changes(old, new, "completedIndexes"):
         if completed and spec.get("completionMode") != "Indexed":
             yield "status.completedIndexes: Invalid value: cannot set non-empty completedIndexes"
-        if most is not None and (problem := _misread(completed, most)):
+        if most is not None and (problem := misread(completed, most)):
             yield f"status.completedIndexes: Invalid value: error parsing completedIndexes: {problem}"
     if _changes(old, new, "failedIndexes") and failed is not None:
         if "backoffLimitPerIndex" not in spec:
             yield "status.failedIndexes: Invalid value: cannot set non-null failedIndexes"
-        elif most is not None and (problem := _misread(failed, most)):
+        elif most is not None and (problem := misread(failed, most)):
             yield f"status.failedIndexes: Invalid value: error parsing failedIndexes: {problem}"
-    if _changes(old, new, "completedIndexes", "failedIndexes") and _indexes(completed) & _indexes(failed or ""):
+    if _changes(old, new, "completedIndexes", "failedIndexes") and indexes(completed) & indexes(failed or ""):
         yield "status.failedIndexes: Invalid value: failedIndexes and completedIndexes overlap"
 
 
@@ -119,7 +119,7 @@ def _changes(old: _Status, new: _Status, *names: str) -> bool:
     return any(old.get(name) != new.get(name) for name in names)
 
 
-def _misread(text: str, most: int) -> str:
+def misread(text: str, most: int) -> str:
     """Why a text names no indexes below a number."""
     last = -1
     for interval in text.split(",") if text else ():
@@ -137,7 +137,8 @@ def _misread(text: str, most: int) -> str:
     return ""
 
 
-def _indexes(text: str) -> set[int]:
+def indexes(text: str) -> set[int]:
+    """The indexes of a text that can be read."""
     found: set[int] = set()
     for interval in text.split(","):
         first, _, end = interval.partition("-")

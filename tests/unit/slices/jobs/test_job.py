@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from slicebus.proto.messages import JobPhase
+from slicebus.sandbox.apiserver import job_spec
 from slicebus.sandbox.apiserver.patches import json_patch
 from slicebus.slices.api import kueue
 from slicebus.slices.jobs import KINDS, Outcome, Placement
@@ -345,6 +346,74 @@ def test_a_complete_indexed_job_has_as_many_completions_as_indexes(
 ) -> None:
     spec = JOB.as_ended(job, reported)["spec"]
     assert (spec["parallelism"], spec["completions"]) == expected
+
+
+def with_failures(job: dict[str, Any], most: int) -> dict[str, Any]:
+    """The job with a bound for its failed indexes."""
+    return job | {"spec": job["spec"] | {"backoffLimitPerIndex": 1, "maxFailedIndexes": most}}
+
+
+def refusals(job: dict[str, Any]) -> list[str]:
+    """Why an API server refuses the job's spec."""
+    return [*job_spec.problems(job["spec"])]
+
+
+FAILURES_FOLLOWED: dict[str, tuple[dict[str, Any], dict[str, Any], list[int]]] = {
+    "others take more than may fail": (an_indexed(6, 6), an_indexed(3, 3), [5, 5, 3]),
+    "they come back": (an_indexed(3, 3), an_indexed(6, 6), [3, 5, 5]),
+    "the manager's user lowers both": (an_indexed(6, 6), an_indexed(2, 2), [5, 1, 1]),
+    "and leaves more completions": (an_indexed(6, 6), an_indexed(2, 4), [5, 1, 1]),
+    "nothing that may fail changes": (an_indexed(6, 6), an_indexed(5, 5), [2, 2, 2]),
+}
+
+
+@pytest.mark.parametrize(("copy", "job", "most"), FAILURES_FOLLOWED.values(), ids=FAILURES_FOLLOWED.keys())
+def test_no_more_may_fail_than_there_are_completions(
+    copy: dict[str, Any], job: dict[str, Any], most: list[int]
+) -> None:
+    copy, job = with_failures(copy, most[0]), with_failures(job, most[1])
+    while patches := JOB.follow(copy, job):
+        copy = json_patch(copy, patches[0])
+        assert refusals(copy) == []
+    assert copy["spec"]["maxFailedIndexes"] == most[2]
+
+
+def test_a_copy_that_is_made_while_others_have_its_pods_is_taken() -> None:
+    job = with_failures(an_indexed(6, 6), 5)
+    left = JOB.with_pods(job, {"main": 3}, present=job)
+    assert refusals(left) == []
+    assert (left["spec"]["completions"], left["spec"]["maxFailedIndexes"]) == (3, 3)
+
+
+def test_completions_that_change_alone_take_what_may_fail_along() -> None:
+    job = with_failures(an_indexed(2, 6), 5)
+    assert refusals(json_patch(job, JOB.set_bounds(job, {"completions": 2}))) == []
+
+
+def test_a_complete_job_says_no_more_failures_than_completions() -> None:
+    ended = JOB.as_ended(with_failures(an_indexed(6, 6), 5), {"completedIndexes": "0,1", "conditions": COMPLETE})
+    assert refusals(ended) == []
+
+
+SUCCESS: dict[str, tuple[list[dict[str, Any]], int]] = {
+    "of indexes": ([{"succeededIndexes": "0,2-3"}], 4),
+    "of some of them": ([{"succeededIndexes": "1-4", "succeededCount": 1}], 5),
+    "of a number": ([{"succeededCount": 3}], 3),
+    "of the first one": ([{"succeededIndexes": "0"}], 1),
+    "by several rules": ([{"succeededIndexes": "0"}, {"succeededCount": 2}, {"succeededIndexes": "2"}], 3),
+    "that nobody can read": ([{"succeededIndexes": "2-x"}], 1),
+}
+
+
+@pytest.mark.parametrize(("rules", "fewest"), SUCCESS.values(), ids=SUCCESS.keys())
+def test_the_completions_that_a_success_needs_stay(rules: list[dict[str, Any]], fewest: int) -> None:
+    job = an_indexed(6, 6)
+    job["spec"]["successPolicy"] = {"rules": rules}
+    assert [JOB.with_counts(job, {"main": size})["spec"]["completions"] for size in (1, 5)] == [fewest, 5]
+    least = job | {"metadata": job["metadata"] | {"annotations": {kueue.MIN_PARALLELISM_ANNOTATION: "1"}}}
+    assert JOB.least(least) == {"main": fewest}
+    stays = following(job, "false")
+    assert JOB.with_counts(stays, {"main": 1})["spec"]["parallelism"] == 1, "its completions stay, whatever it has"
 
 
 def test_a_job_with_a_rule_of_its_own_for_success_keeps_its_completions() -> None:
