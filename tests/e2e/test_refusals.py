@@ -12,7 +12,7 @@ import pytest
 from slicebus.bus.factory import connect
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient, MergePatch
-from slicebus.kube.resources import JOBS, PODS, WORKLOADS, Resource
+from slicebus.kube.resources import EVENTS, JOBS, PODS, WORKLOADS, Resource
 from slicebus.manager.decide.job.waiting import REQUEST_REFUSED
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.proto.errors import ForbiddenError, InvalidError
@@ -172,6 +172,29 @@ async def test_a_resize_that_a_worker_refuses_is_told_on_the_managers_job(world:
             said = await scenario.expect_event(WRITE_REFUSED, "Invalid", "Forbidden", on=client)
             assert error.message in said
     await scenario.expect_pods(running=3)
+
+
+@pytest.mark.parametrize("error", WORKERS.values(), ids=WORKERS.keys())
+async def test_a_delete_that_a_worker_refuses_keeps_the_quota_and_is_told_on_the_workload(
+    world: World, error: ApiError
+) -> None:
+    await set_quota(world, 20)
+    scenario = Scenario(world, "Job", "train")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    worker = await scenario.worker()
+    with refusing(api_of(world, worker), error, verbs="DELETE", path="/jobs/"):
+        await world.manager.delete(JOBS, "train", NAMESPACE)
+
+        async def told() -> bool:
+            events = (await world.manager.list(EVENTS, namespace=NAMESPACE)).items
+            return any(
+                error.message in event["message"] and event["involvedObject"]["kind"] == "Workload" for event in events
+            )
+
+        await eventually(told, "an Event of the Workload says it", within_s=30)
+        await expect_used(world, "1")
+    await expect_used(world, "0")
 
 
 async def test_an_end_that_cannot_be_shown_frees_the_quota(world: World) -> None:

@@ -312,7 +312,7 @@ REFUSALS: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
     "the slice is gone": (a_view(a_job(), a_workload("w2", admitted=1)), []),
     "the job is gone": (
         a_view(None, a_workload(admitted=1, dispatched=1)),
-        [("w1", f"{DISPATCHED_CONDITION}=False JobExists"), ("requeue", 30.0)],
+        [("w1", f"{DISPATCHED_CONDITION}=False JobExists"), ("warn Workload", "JobExists"), ("requeue", 30.0)],
     ),
 }
 
@@ -338,6 +338,7 @@ def test_a_refused_delete_is_shown_on_the_workload_that_has_the_order() -> None:
     refusal = msgspec.structs.replace(REFUSED, workload="", spec_version=2, reason="Forbidden")
     assert taken_in(a_view(None, withdrawn(applied=1)), refusal) == [
         ("w1", f"{DISPATCHED_CONDITION}=False Forbidden"),
+        ("warn Workload", "Forbidden"),
         ("requeue", 30.0),
     ]
     assert taken_in(a_view(None, withdrawn(applied=2)), refusal) == []

@@ -163,7 +163,8 @@ def forget_requests(
 
 
 def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) -> list[Command]:
-    """Show on the Workload and the job why the worker cannot carry out an order, and send it again after a while."""
+    """Show on the Workload, and by an Event, why the worker cannot carry out an order, and send it again after a while.
+    The Event is about the job, or about the Workload where the job is gone."""
     workload = _ordered_by(view, refusal)
     if workload is None or applied_version(workload) >= refusal.spec_version or not _is_from_here(view, envelope):
         return []
@@ -178,8 +179,12 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
     if _is_shown(workload, finding):
         return retry
     body = findings_patch(workload, finding, now=now)
-    events = [Emit(regarding=view.job, reason=refusal.reason, note=message, warning=True)] if view.job else []
-    return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"), *events, *retry]
+    regarding = view.job if view.job is not None else workload
+    return [
+        Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
+        Emit(regarding=regarding, reason=refusal.reason, note=message, warning=True),
+        *retry,
+    ]
 
 
 def _is_shown(workload: Manifest, refusal: Finding) -> bool:
