@@ -12,7 +12,8 @@ from typing import Any
 
 Manifest = dict[str, Any]
 
-_BEFORE = {"Complete": "SuccessCriteriaMet", "Failed": "FailureTarget"}
+_FAILS = "FailureTarget"
+_BEFORE = {"Complete": "SuccessCriteriaMet", "Failed": _FAILS}
 """The condition that has to be there before, or with, the one that ends a Job."""
 _REASONS = {"Complete": "CompletionsReached", "Failed": ""}
 _OF_PODS = ("active", "ready", "terminating", "uncountedTerminatedPods")
@@ -82,8 +83,14 @@ def _indexes(text: object, below: int) -> frozenset[int]:
 
 def _fit_conditions(shown: Manifest, status: Manifest) -> None:
     """Keep what cannot be taken back, add what has to precede an end, with its times, and drop pods that an ended Job
-    does not have."""
+    does not have.
+
+    That a Job fails is shown with its end: where its cluster is lost before, it may succeed on another one, and nothing
+    could show that.
+    """
     kept, end = _true(shown), _end_of(status)
+    if end is None and _FAILS in _true(status) and _FAILS not in kept:
+        status["conditions"] = [entry for entry in status["conditions"] if entry["type"] != _FAILS]
     missing = [kept[name] for name in _BEFORE.values() if name in kept and name not in _true(status)]
     if end is not None and (before := _BEFORE[end["type"]]) not in {**kept, **_true(status)}:
         missing.append(end | {"type": before, "reason": _REASONS[end["type"]] or end.get("reason", "")})

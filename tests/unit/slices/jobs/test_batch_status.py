@@ -120,6 +120,12 @@ CASES: dict[str, tuple[Manifest, Manifest, Manifest, Manifest]] = {
         {"succeeded": 4, "failed": 1},
         {"succeeded": 4, "failed": 2},
     ),
+    "a failure that has not ended it": (
+        PLAIN,
+        {},
+        {"active": 1, "conditions": [condition("Suspended"), condition("FailureTarget")]},
+        {"active": 1, "conditions": [condition("Suspended")]},
+    ),
     "a mark that cannot be taken back": (
         PLAIN,
         {"conditions": [condition("FailureTarget")]},
@@ -134,6 +140,31 @@ def test_a_status_is_fitted(spec: Manifest, shown: Manifest, reported: Manifest,
     status = fitted({"spec": spec, "status": shown}, reported)
     assert status == expected
     assert list(job_status.problems(spec, shown, status)) == []
+
+
+def test_a_job_that_fails_on_a_cluster_that_is_lost_is_complete_on_the_next_one() -> None:
+    """A policy for failures ends its pods, which takes a while: it has not ended before they have."""
+    fails: Manifest = {
+        "startTime": AT(1),
+        "active": 1,
+        "conditions": [condition("FailureTarget", reason="PodFailurePolicy")],
+    }
+    succeeds = {
+        "startTime": AT(3),
+        "completionTime": AT(5),
+        "succeeded": 4,
+        "conditions": [condition("SuccessCriteriaMet"), condition("Complete")],
+    }
+    shown = fitted({"spec": PLAIN}, fails)
+    assert list(job_status.problems(PLAIN, {}, shown)) == []
+    status = fitted({"spec": PLAIN, "status": shown}, succeeds)
+    assert types(status) == ["SuccessCriteriaMet", "Complete"]
+    assert list(job_status.problems(PLAIN, shown, status)) == []
+    failed = fitted(
+        {"spec": PLAIN, "status": shown}, fails | {"conditions": [*fails["conditions"], condition("Failed")]}
+    )
+    assert types(failed) == ["FailureTarget", "Failed"]
+    assert list(job_status.problems(PLAIN, shown, failed)) == []
 
 
 def test_what_the_server_takes_is_left_as_it_is() -> None:
@@ -180,8 +211,12 @@ def statuses(names: list[str]) -> st.SearchStrategy[Manifest]:
     )
 
 
-@given(SPECS, statuses(["Suspended"]), statuses(["Suspended", "Complete"]) | statuses(["Suspended", "Failed"]))
+@given(
+    SPECS,
+    statuses(["Suspended", "FailureTarget"]),
+    statuses(["Suspended", "FailureTarget"]) | statuses(["Suspended", "Complete"]) | statuses(["Suspended", "Failed"]),
+)
 def test_the_server_takes_every_fitted_status(spec: Manifest, shown: Manifest, reported: Manifest) -> None:
-    shown = fitted({"spec": spec, "status": {}}, {**shown, "conditions": []})
+    shown = fitted({"spec": spec, "status": {}}, shown)
     status = fitted({"spec": spec, "status": shown}, reported)
     assert list(job_status.problems(spec, shown, status)) == []
