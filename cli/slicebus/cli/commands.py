@@ -1,17 +1,16 @@
 """Every command for people, by name. A command's module is imported when somebody calls it, or reads the help of all:
 together they take most of a second of processor time to import, and one call needs one."""
 
-import os
-import sys
 from collections import UserDict
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
+
+from slicebus.cli import screen
 
 if TYPE_CHECKING:
     from typer._click import Command, Context
@@ -56,18 +55,12 @@ class ImportedGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except* BrokenPipeError:
-            _flush_nowhere()
+            screen.flush_nowhere()
         raise typer.Exit(_READER_GONE)
 
     def list_commands(self, ctx: "Context") -> list[str]:
         """Their names, in order, without importing any."""
         return list(self.commands)
-
-
-def _flush_nowhere() -> None:
-    """Have what the interpreter flushes at its end go nowhere."""
-    with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _ImportedCommands(UserDict[str, Any]):

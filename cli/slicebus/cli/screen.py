@@ -6,9 +6,11 @@ text is hostile, and nothing else.
 """
 
 import io
+import os
 import sys
 import traceback
 from collections.abc import Iterable
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
@@ -140,3 +142,9 @@ def styled(*parts: str | tuple[str, str], style: str = "") -> Text:
     """Parts of one line, each with its style. No part can begin another line."""
     pairs = ((part, "") if isinstance(part, str) else part for part in parts)
     return Text.assemble(*((printable(text), of) for text, of in pairs), style=style)
+
+
+def flush_nowhere() -> None:
+    """Have what is still to be flushed at the end go nowhere: the reader of the output has gone away."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

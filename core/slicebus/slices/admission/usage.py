@@ -174,7 +174,8 @@ class QuotaUse:
         self.changes += 1
         self._charged[queue, slice.chain_id] = usage
         self._admitted[slice.chain_id] = slice
-        self._candidates.pop(queue, None)
+        for name in (queue, *self._holdings.used_by(slice.chain_id)):
+            self._candidates.pop(name, None)
 
     def reserve(self, slice: Slice, admission: Admission) -> None:
         """Reserve what a slice waits for, on top of what its chain holds."""

@@ -84,6 +84,17 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(queues, use, preemptor, draw(strategies))
 
 
+def test_one_that_is_admitted_in_another_queue_is_no_victim_where_it_was() -> None:
+    """Its LocalQueue stands for the other one by now."""
+    before, other = holding("before", 2, queue="q0"), holding("other", 2, queue="q0")
+    queues = {name: queue(name, "8") for name in ("q0", "q1")}
+    use = QuotaUse(queues, (), Holdings.of([before, other]), ())
+    node = use.current.queues["q0"]
+    assert [each.slice.name for each in use.holders_of(node)] == ["before", "other"]
+    use.charge(msgspec.structs.replace(holding("after", 2, queue="q1"), job_uid=before.job_uid))
+    assert [each.slice.name for each in use.holders_of(node)] == ["other"]
+
+
 def usage(forest: Forest) -> dict[str, int]:
     return {node.name: node.used(NEEDED) for node in (*forest.queues.values(), *forest.cohorts.values())}
 
