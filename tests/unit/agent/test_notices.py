@@ -478,6 +478,19 @@ def test_a_smaller_size_of_its_user_stays() -> None:
     assert (worker.job["spec"]["parallelism"], annotations.baseline(worker.job)) == (3, {"main": 4})
 
 
+@pytest.mark.parametrize(("at_once", "size"), [(False, 3), (True, 3), (False, 2), (False, 1)])
+def test_a_later_word_for_fewer_pods_gives_back_what_an_earlier_one_took(at_once: bool, size: int) -> None:
+    """It was taken back in part while the worker carried it out, and the worker hears of both together."""
+    worker = Worker()
+    worker.take(shrink(2))
+    worker.reconcile(DEADLINE)
+    assert worker.job["spec"]["parallelism"] == 2
+    later = shrink(size, id="word-2", version=3)
+    worker.take(structs.replace(later, notice=UNSET) if at_once else later)
+    worker.reconcile("2026-01-31T12:04:03Z")
+    assert (worker.job["spec"]["parallelism"], annotations.baseline(worker.job)) == (size, {"main": size})
+
+
 def test_no_pod_starts_in_place_of_one_that_goes() -> None:
     worker = Worker()
     worker.pods["p9"] = a_pod("p9", gated=True)

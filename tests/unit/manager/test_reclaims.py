@@ -421,6 +421,29 @@ def test_a_request_that_follows_an_earlier_word_is_no_resize() -> None:
     assert story.sizes == [2, 8]
 
 
+def test_a_late_report_of_a_word_that_left_less_is_no_resize() -> None:
+    """Fewer pods were to go in the end, by another word that the worker had not heard yet."""
+    story = Story(notice="120s", cap_s=600)
+    story.shrink(2)
+    story.report()
+    assert story.note is not None
+    earlier = story.note.id
+    story.is_awaited = False
+    story.reconcile()
+    story.is_awaited = True
+    story.shrink(5)
+    note = story.note
+    assert note is not None
+    story.ask(2, follows=earlier)
+    [order] = story.orders(story.reconcile())
+    assert counts_of(order) == (5, {"main": 5})
+    assert (story.note, story.sizes, order.taken_back) == (note, [5], note.id), "the others have the rest"
+    story.report()
+    story.ask(5, follows=note.id)
+    story.reconcile()
+    assert story.sizes == [5, 8]
+
+
 def test_the_quota_of_the_first_is_free_while_pods_that_the_second_takes_still_go() -> None:
     """The worker says that the pods of the earlier word are gone."""
     story = Story()

@@ -301,15 +301,16 @@ def _withdraws(order: WorkloadSpec, job: WorkerJobReading) -> bool:
 def reclaimed_size(view: WorkerView, job: WorkerJobReading, size: Counts, *, waits_for: Counts) -> Counts:
     """The size of a job that others leave this one: none is added where somebody has made it smaller meanwhile.
 
-    Where pods that have ended count, a later word may be for more than the one that the job follows, as more have
-    ended. A job that waits for more is not complete by it: its next request says that nothing else is left.
+    A later word may be for more than the one that the job follows: that one is taken back in part, and nobody has said
+    so here; or pods that have ended count, and more have. A job that waits for more is not complete by it: its next
+    request says that nothing else is left.
     """
     kind, present, word = KINDS[view.key.kind], view.counts, job.last_word
     if not kind.end_follows(job.manifest):
         size = kind.left_at(job.manifest, size)
     elif waits_for and not any(kind.left_at(job.manifest, size).values()):
         return present
-    elif word is not None and word.size == present:
+    if word is not None and word.size == present:
         return size
     return {name: min(count, present.get(name, count)) for name, count in size.items()}
 

@@ -145,8 +145,7 @@ def _resized(
 ) -> tuple[SizeRequest, Reclaimed | None]:
     """The same for a request that does not carry the note out."""
     is_on_its_way = not (note.done and (note.asked or is_known(note, view.outbox)))
-    is_withdrawn = (note.done or note.spares) and bool(request.follows)
-    if note.grows or not (is_withdrawn or (is_on_its_way and _is_more(asked, note))):
+    if note.grows or not (request.follows or (is_on_its_way and _is_more(asked, note))):
         return replace(request, follows=""), None
     overrules = replace(request, follows="", taken_back=replace(taken, request=request.key))
     if request.follows:
