@@ -65,7 +65,7 @@ def error_of(status: int, body: bytes, *, retry_after: str = "") -> SlicebusErro
     if any(all(part in message for part in words) for words in _DENIALS):
         # Somebody has to change something, whatever the code says: neither a moment nor a newer version helps.
         error = InvalidError if error is InvalidError else ForbiddenError
-    elif reason == "InternalError" and _WEBHOOK in message:
+    elif reason == "InternalError" and tells_of_webhook(message):
         error = WebhookError
     if status == 404 and message.strip() in _UNSERVED:
         error = NotServedError
@@ -77,6 +77,11 @@ def error_of(status: int, body: bytes, *, retry_after: str = "") -> SlicebusErro
     if isinstance(made, TransientError) and status in _ASK_TO_WAIT:
         made.retry_after_s = _seconds(retry_after)
     return made
+
+
+def tells_of_webhook(message: str) -> bool:
+    """Whether the API server says that a webhook does not answer it, and not that anybody has denied a request."""
+    return _WEBHOOK in message
 
 
 def _seconds(retry_after: str) -> float:

@@ -17,7 +17,7 @@ from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.reclaims import ElasticRules
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import Counts, ScaleRequest, WorkloadSpec
+from slicebus.proto.messages import Counts, ScaleRequest, Waits, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.admission.cycle import Admit, Evict, Shrink, Wait
 from slicebus.slices.api import api_names, kueue
@@ -61,6 +61,7 @@ class Story:
         self.job = a_job(size, annotations=says)
         self.now, self.is_awaited, self.allowed = now, True, ElasticRules(notice_cap_s=cap_s)
         self.gone = frozenset[str]()
+        self.waits: Waits | None = None
         workload = a_workload(count=size, admitted=size, dispatched=1, applied=1)
         workload["metadata"]["annotations"] |= says
         self.workloads = {"w1": workload}
@@ -70,7 +71,7 @@ class Story:
 
     @property
     def view(self) -> JobView:
-        how = {"allowed": self.allowed, "is_awaited": self.is_awaited, "gone": self.gone}
+        how = {"allowed": self.allowed, "is_awaited": self.is_awaited, "gone": self.gone, "waits": self.waits}
         return a_view(self.job, *self.workloads.values(), **how)
 
     @property

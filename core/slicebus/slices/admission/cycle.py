@@ -56,6 +56,7 @@ class _Cycle:
             unasked,
             pods_before_jobs=snapshot.pods_before_jobs,
             unevictable=snapshot.unevictable,
+            unshrinkable=snapshot.unshrinkable,
         )
         self.search = Search(self.use, snapshot.fair_sharing.strategies)
         self.reservations = Reservations(self.use)
@@ -364,8 +365,7 @@ class _Cycle:
 
     def _take(self, slice: Slice, queue: ClusterQueue, placed: Placed) -> Admit:
         replaced, own = self.use.holder(slice.chain_id), self.use.own(queue.name, slice)
-        admitted = msgspec.structs.replace(slice, admission=placed.admission, cluster=placed.cluster)
-        self.use.charge(admitted)
+        self.use.charge(msgspec.structs.replace(slice, admission=placed.admission, cluster=placed.cluster))
         self.placer.take(placed, self.use.own(queue.name, slice), own=own, replaced=replaced)
         return Admit(key=slice.key, admission=placed.admission, cluster=placed.cluster)
 

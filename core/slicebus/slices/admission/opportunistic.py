@@ -19,12 +19,13 @@ from slicebus.slices.workload.workload import Counts, Slice
 
 def with_opportunistic(snapshot: Snapshot) -> list[Slice]:
     """The quota holders with pods that are free for others. Whoever waits for more than it has, wants all of that."""
+    untouched = snapshot.unevictable | snapshot.unshrinkable
     wants_more = {slice.chain_id for slice in snapshot.part.waiting if not slice.grows_unasked}
     return [
         slice
         for slice in snapshot.part.opportunistic
         if slice.chain_id not in wants_more
-        and slice.key not in snapshot.unevictable
+        and slice.key not in untouched
         and slice.admission is not None
         and slice.admission.cluster_queue in snapshot.cluster_queues
     ]

@@ -52,7 +52,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The placement strategy of queues that name none."""
     fair_sharing: FairSharing = FairSharing.OFF
     preemption_cycles_since: str | None = None
-    """See `PreemptionCycles`."""
+    """See `PreemptionCycles`. It is also what `unshrinkable` counts as lately."""
     growth_limit: GrowthLimit | None = None
     """None for no limit."""
     refused: frozenset[SliceKey] = frozenset()
@@ -70,6 +70,15 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     spent_budgets: SpentBudgets = SpentBudgets()
     local_uses: LocalUses = LocalUses()
     """Of the ClusterQueues that go by that."""
+
+    @property
+    def unshrinkable(self) -> frozenset[SliceKey]:
+        """The quota holders whose worker has lately refused to take some of their pods: they lose all or none."""
+        since = self.preemption_cycles_since
+        if since is None:
+            return frozenset()
+        noted = ((slice.key, slice.reclaimed) for slice in self.part.preempted)
+        return frozenset(key for key, note in noted if note is not None and note.refused_at >= since)
 
     def cluster_queue_of(self, slice: Slice) -> str:
         """The ClusterQueue that a slice's LocalQueue names; empty where there is no such LocalQueue."""

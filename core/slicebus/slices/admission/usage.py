@@ -32,13 +32,15 @@ class QuotaUse:
         *,
         pods_before_jobs: bool = True,
         unevictable: Collection[SliceKey] = (),
+        unshrinkable: Collection[SliceKey] = (),
     ) -> None:
         """`holdings` may also have chains of other queues. `evicted` are the holders that are leaving, with those whose
         eviction is not written yet; `shrinking` those that lose pods; `opportunistic` those with pods that are free for
         everybody else. `pods_before_jobs` is for queues that do not say whether their jobs may lose some pods. Nobody
-        takes anything of the `unevictable` holders."""
+        takes anything of the `unevictable` holders, and no single pods of the `unshrinkable` ones."""
         self._pods_before_jobs = pods_before_jobs
         self._unevictable = unevictable
+        self._unshrinkable = unshrinkable
         self._holdings = holdings
         self._queues, self._cohorts = queues, cohorts
         self._evicted = {slice.chain_id: slice for slice in evicted}
@@ -222,7 +224,8 @@ class QuotaUse:
         """A holder in a queue, without the pods that it loses."""
         left = self._left.get(holder.chain_id)
         slice, usage = left or (holder, self._before_cycle(node.name, holder.chain_id))
-        gives_pods = self._queues[node.name].gives_pods(self._pods_before_jobs)
+        is_allowed = self._queues[node.name].gives_pods(self._pods_before_jobs)
+        gives_pods = is_allowed and holder.key not in self._unshrinkable
         return Candidate(slice=slice, node=node, usage=usage, gives_pods=gives_pods)
 
     def _left_of(self, holder: Slice) -> tuple[Slice, Usage]:

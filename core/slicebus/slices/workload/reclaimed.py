@@ -70,6 +70,8 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     """Whether the job gives these pods back as it may not have them any more, whoever waits."""
     spares: bool = False
     """Whether the same word was for fewer pods at first. A worker that has followed that gives some of them back."""
+    refused_at: str = ""
+    """When pods were left to the job because its worker refused to take them, RFC 3339; empty where that never was."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -176,9 +178,10 @@ def after_ends(note: Reclaimed, ended: Mapping[str, int]) -> Reclaimed:
     )
 
 
-def withdraw(note: Reclaimed, kept: Counts) -> Reclaimed:
-    """The note of a job that keeps these pods, as nobody waits any more for those that it was to lose. Of these nobody
-    has asked for those beyond what it would have wanted again. For whom they all stay has taken nothing."""
+def withdraw(note: Reclaimed, kept: Counts, *, refused_at: str = "") -> Reclaimed:
+    """The note of a job that keeps these pods, as nobody waits any more for those that it was to lose, or its worker
+    has refused to take them. Of these nobody has asked for those beyond what it would have wanted again. For whom they
+    all stay has taken nothing."""
     kept_from = _kept_from(note, {name: max(0, kept[name] - count) for name, count in note.to.items()})
     return replace(
         note,
@@ -188,6 +191,7 @@ def withdraw(note: Reclaimed, kept: Counts) -> Reclaimed:
         done=True,
         to_nobody=False,
         asked=_beyond(note.asked or note.before, kept),
+        refused_at=refused_at,
     )
 
 
@@ -277,6 +281,7 @@ def grow(note: Reclaimed | None, held: Counts, to: Counts, *, asked: Counts, at:
         message=message,
         done=to == held,
         asked=_beyond(asked, to),
+        refused_at=note.refused_at if note is not None else "",
     )
 
 

@@ -15,7 +15,7 @@ from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED, PreemptionReason
 from slicebus.slices.quota.quota import ClusterQueue
 from slicebus.slices.workload.elasticity import Elasticity
 from slicebus.slices.workload.observed import Observed, ObservedPods
-from slicebus.slices.workload.reclaimed import Beneficiary
+from slicebus.slices.workload.reclaimed import Beneficiary, Reclaimed
 from slicebus.slices.workload.workload import Counts, Slice
 from unit.slices.admission.test_preemption import (
     BORROW,
@@ -408,3 +408,52 @@ def test_the_policies_of_a_cohort(
     decided = cycle(in_cohort(*held, slice, policy=policy, queues=queues))
     assert taken(decided) == expected
     assert set(reasons(decided).values()) == why
+
+
+REFUSED_AT = "2026-01-01T00:10:00Z"
+
+
+@pytest.mark.parametrize(
+    ("since", "expected"),
+    [
+        ("2026-01-01T00:10:00Z", {"low": EVICTED}),
+        ("2026-01-01T00:10:01Z", {"low": 7}),
+        (None, {"low": 7}),
+    ],
+    ids=["lately", "long ago", "nobody looks back"],
+)
+def test_whose_worker_refuses_to_take_pods_loses_all(since: str | None, expected: Taken) -> None:
+    given = world(waiting("high", 3, 10), refusing(elastic("low", 10, 2)))
+    assert taken(cycle(msgspec.structs.replace(given, preemption_cycles_since=since))) == expected
+
+
+def test_or_another_one_gives_pods_in_its_place() -> None:
+    jobs = refusing(elastic("newest", 5, 1, since=2)), elastic("other", 5, 1, since=1)
+    given = world(waiting("high", 3, 10), *jobs)
+    assert taken(cycle(msgspec.structs.replace(given, preemption_cycles_since=REFUSED_AT))) == {"other": 2}
+
+
+def test_its_pods_that_nobody_asked_for_are_not_free_either() -> None:
+    """The policies say who may have them."""
+    slices = waiting("equal", 3), refusing(elastic("grown", 10, 2), asked={"main": 4})
+    given = world(*slices)
+    assert taken(cycle(given)) == {"grown": 7}
+    assert taken(cycle(msgspec.structs.replace(given, preemption_cycles_since=REFUSED_AT))) == {}
+
+
+def refusing(slice: Slice, **note: Any) -> Slice:
+    """Its worker has refused to take pods of it."""
+    kept = {"main": slice.counts["main"]}
+    reclaimed = Reclaimed(
+        id="word",
+        before=kept,
+        to=kept,
+        at="2026-01-01T00:00:00Z",
+        beneficiaries=(),
+        reason=IN_QUEUE,
+        message="so it is",
+        done=True,
+        refused_at=REFUSED_AT,
+        **note,
+    )
+    return msgspec.structs.replace(slice, reclaimed=reclaimed)

@@ -185,6 +185,13 @@ def test_a_withdrawn_word_leaves_what_somebody_had_asked_for() -> None:
     assert (some_lost.before, some_lost.to, some_lost.asked) == ({"main": 11}, {"main": 8}, {})
 
 
+def test_more_pods_leave_it_noted_that_a_worker_refuses_to_take_any() -> None:
+    refused = withdraw(taken(None, 11, 6), {"main": 11}, refused_at=AT)
+    assert refused.refused_at == AT
+    assert grow(refused, {"main": 11}, {"main": 12}, asked={"main": 11}, at=AT, message="idle").refused_at == AT
+    assert taken(refused, 11, 6).refused_at == ""
+
+
 def for_each(*sizes: int, held: int = 10, alone: bool = True) -> Reclaimed:
     """The note of a job of 10 that goes down to each of these sizes for another beneficiary, `uid-0` first."""
     note: Reclaimed | None = None

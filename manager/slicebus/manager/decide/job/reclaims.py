@@ -240,9 +240,9 @@ def _brought_together(view: JobView, slice: Slice, wanted: Mapping[str, str]) ->
 
 def reconcile(view: JobView, *, now: str) -> list[Command]:
     """Forget the note of a job that has everything back, when nobody needs it any more to see a ring. Withdraw a
-    notice for which nobody waits, and one that leaves less than the job's least size by now: who waits preempts anew.
-    Take fewer pods where some of those are gone for whom they were to go, and pods that nobody asked for where the job
-    may not have them any more."""
+    notice for which nobody waits, one that leaves less than the job's least size by now, and a word that the worker
+    refuses: who waits preempts anew. Take fewer pods where some of those are gone for whom they were to go, and pods
+    that nobody asked for where the job may not have them any more."""
     if not is_released(view):
         return []
     if not view.is_awaited:
@@ -251,6 +251,9 @@ def reconcile(view: JobView, *, now: str) -> list[Command]:
         return withdrawals.withdraw(view, withdrawals.NOBODY_WAITS)
     if withdrawals.is_below_least(view):
         return withdrawals.withdraw(view, withdrawals.BELOW_LEAST)
+    given_up_at, moment = withdrawals.given_up_at(view), datetime.fromisoformat(now)
+    if given_up_at is not None and given_up_at <= moment:
+        return withdrawals.withdraw(view, withdrawals.REFUSED, refused_at=now)
     if spared := withdrawals.spare(view):
         return spared
     if given_back := _give_back(view, now=now):
@@ -258,15 +261,18 @@ def reconcile(view: JobView, *, now: str) -> list[Command]:
     if _may_have_again(view):
         return withdrawals.withdraw(view, withdrawals.MAY_HAVE)
     requested, taken = view.desired.requested, view.desired.taken_back
-    left_s = _remembered_s(view, datetime.fromisoformat(now))
+    left_s = _remembered_s(view, moment)
     if requested is None or taken is None or left_s is None or left_s > 0:
         return []
     return size_requests.record(view, replace(requested, taken_back=taken, follows=""))
 
 
 def requeue_after(view: JobView, *, now: str) -> list[Command]:
-    """Reconcile the job when its note is no longer needed."""
-    left_s = _remembered_s(view, datetime.fromisoformat(now))
+    """Reconcile the job when its note is no longer needed, or its worker has refused it for too long."""
+    moment = datetime.fromisoformat(now)
+    left_s, given_up_at = _remembered_s(view, moment), withdrawals.given_up_at(view)
+    if given_up_at is not None:
+        left_s = (given_up_at - moment).total_seconds()
     note = view.desired.reclaimed if view.job is not None else None
     if withdrawals.is_told_to_go(view) or (note is not None and note.notice_s and not note.done):
         left_s = _LOOK_S
@@ -278,6 +284,8 @@ def _give_back(view: JobView, *, now: str) -> list[Command]:
     somebody asked for. A greatest size that makes no sense takes nothing."""
     note, holder, job = view.desired.reclaimed, view.holder, view.job
     if job is None or note is None or not (note.done and note.asked) or holder is None or view.evicted is not None:
+        return []
+    if _rests_s(note, datetime.fromisoformat(now)) > 0:
         return []
     if any(problem.reason == INVALID_MAX_SIZE for problem in size_bounds.problems(job)):
         return []
@@ -339,11 +347,20 @@ def _lacks(view: JobView, holder: Slice) -> bool:
 
 
 def _remembered_s(view: JobView, moment: datetime) -> float | None:
-    """How long the note of a job that has everything back is still needed; None where it waits for something."""
+    """How long the note of a job that has everything back, or whose worker refuses to take pods, is still needed; None
+    where it waits for something."""
     note, holder = view.desired.reclaimed if view.job is not None else None, view.holder
-    if note is None or holder is None or not note.done or note.asked or _lacks(view, holder):
+    if note is None or holder is None or not note.done:
         return None
-    return (datetime.fromisoformat(note.at) + RING - moment).total_seconds()
+    rests_s = _rests_s(note, moment)
+    if note.asked or _lacks(view, holder):
+        return rests_s if rests_s > 0 else None
+    return max(rests_s, (datetime.fromisoformat(note.at) + RING - moment).total_seconds())
+
+
+def _rests_s(note: Reclaimed, moment: datetime) -> float:
+    """For how long a job loses no single pods as its worker has refused that; 0 or less for any other."""
+    return (datetime.fromisoformat(note.refused_at) + RING - moment).total_seconds() if note.refused_at else 0.0
 
 
 def _first_admitted(view: JobView) -> str:

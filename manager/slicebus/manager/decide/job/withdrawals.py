@@ -1,14 +1,17 @@
-"""Withdraws what a job was told to lose, whole or in part, while its notice runs.
+"""Withdraws what a job was told to lose, whole or in part: while its notice runs, or where its worker refuses it.
 
 The word stays the same: a worker that has followed it gives the pods back, as their quota is held.
 """
 
+from datetime import datetime, timedelta
+
 from msgspec.structs import replace
 
 from slicebus.decisions.commands import Command, Emit, Patch, Publish
+from slicebus.kube.failures import tells_of_webhook
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.manifests import findings_patch
-from slicebus.manager.decide.order import size_requests
+from slicebus.manager.decide.order import size_requests, withheld
 from slicebus.manager.state.reclaims import taken_back
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Resync, counts_text
@@ -17,6 +20,9 @@ from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.workload import reclaimed
+from slicebus.slices.workload.reclaimed import Reclaimed
+from slicebus.slices.workload.waiting import WRITE_REFUSED
+from slicebus.slices.workload.workload import Slice
 
 MAY_HAVE = "The job may have the pods again that it was to give back"
 NOBODY_WAITS = "Nobody waits any more who may have the pods that were to be taken"
@@ -24,7 +30,10 @@ BELOW_LEAST = "The job has another least size since pods were to be taken"
 NOBODY_PREEMPTS = "Nobody waits any more who may have its quota"
 BUDGET_CHANGED = "The budget for which it was to go has changed"
 WANTS_LESS = "Who was to have the pods wants fewer by now"
+REFUSED = "Its worker refuses to take the pods"
 _WITHDRAWN = "ReclaimWithdrawn"
+_PATIENCE = timedelta(minutes=1)
+"""For so long a worker may refuse to take pods before they are left to their job."""
 
 
 def is_told_to_go(view: JobView) -> bool:
@@ -75,7 +84,32 @@ def is_below_least(view: JobView) -> bool:
     return False
 
 
-def withdraw(view: JobView, why: str) -> list[Command]:
+def given_up_at(view: JobView) -> datetime | None:
+    """When the pods are left to a job that its worker refuses to take of it; None where it does not. Who waits for them
+    takes the whole job, or pods of another one.
+
+    A webhook that is down comes back, and would refuse to suspend the job as well. An order that waits for something is
+    not refused.
+    """
+    note, holder = view.desired.reclaimed, view.holder
+    if note is None or holder is None or note.done or note.grows or view.evicted is not None:
+        return None
+    since = _refused_since(view, note, holder)
+    return since + _PATIENCE if since is not None else None
+
+
+def _refused_since(view: JobView, note: Reclaimed, holder: Slice) -> datetime | None:
+    """Since when the worker refuses the order, or what it has to write when the notice is over."""
+    shown, taken_at = withheld.dispatched(view.workload(holder)), datetime.fromisoformat(note.at)
+    if view.outbox is not None and not view.outbox.is_reported and withheld.is_denied(view.workload(holder)):
+        return max(taken_at, datetime.fromisoformat(shown["lastTransitionTime"]))
+    waits = view.waits
+    if waits is None or waits.reason != WRITE_REFUSED or tells_of_webhook(waits.message):
+        return None
+    return max(taken_at + timedelta(seconds=note.notice_s), datetime.fromisoformat(waits.since))
+
+
+def withdraw(view: JobView, why: str, *, refused_at: str = "") -> list[Command]:
     """Leave a job the pods that it has not lost yet. The word stays the same: a worker that has followed it gives them
     back, as their quota is held."""
     note, requested, holder = view.desired.reclaimed, view.desired.requested, view.holder
@@ -84,7 +118,7 @@ def withdraw(view: JobView, why: str) -> list[Command]:
     kept = {name: max(count, holder.held_counts.get(name, 0)) for name, count in note.to.items()}
     text = f"{why}: keeps {counts_text(kept)}"
     return [
-        *size_requests.record(view, requested, note=reclaimed.withdraw(note, kept)),
+        *size_requests.record(view, requested, note=reclaimed.withdraw(note, kept, refused_at=refused_at)),
         Emit(regarding=view.job, reason=_WITHDRAWN, note=text),
     ]
 

@@ -40,8 +40,6 @@ from slicebus.slices.workload.workload import Slice
 _RETRY_REFUSED_S = 30.0
 _RETRY_WAITING_S = 5.0
 """The same of an order that waits for something before it, such as pods that still end. An agent tries so often too."""
-_WAITS = "Conflict"
-"""The reason with which an agent answers such an order."""
 
 
 def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> list[Command]:
@@ -168,7 +166,7 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
     workload = _ordered_by(view, refusal)
     if workload is None or applied_version(workload) >= refusal.spec_version or not _is_from_here(view, envelope):
         return []
-    waits = refusal.reason == _WAITS
+    waits = refusal.reason == withheld.WAITS
     answer = "cannot carry out version {} yet" if waits else "refused version {}"
     message = f"Cluster {envelope.cluster} {answer.format(refusal.spec_version)}: {refusal.message}"
     finding = Finding(api_names.DISPATCHED_CONDITION, False, refusal.reason, message)

@@ -8,6 +8,7 @@ import msgspec
 
 from slicebus.bus.sizes import HEADER_BYTES
 from slicebus.decisions.commands import Command, Emit, Patch, Publish
+from slicebus.kube.failures import tells_of_webhook
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.manifests import findings_patch
 from slicebus.manager.decide.order import dispatch
@@ -21,6 +22,8 @@ from slicebus.slices.workload.workload import Slice
 TOO_LARGE = "TooLarge"
 REASONS = (TOO_LARGE, FLAVOR_NOT_FOUND)
 """The reasons of orders that no cluster has got."""
+WAITS = "Conflict"
+"""The reason of an order that an agent cannot carry out yet."""
 _MIB = 1024**2
 _HEADERS = HEADER_BYTES // 8
 """More than the attributes of an order have."""
@@ -52,6 +55,13 @@ def shows_refusal(workload: Manifest) -> bool:
     """Whether a Workload shows that its cluster has refused an order, rather than why none has gone there."""
     shown = dispatched(workload)
     return shown.get("status") == "False" and shown.get("reason") not in (api_names.SUSPENDING, *REASONS)
+
+
+def is_denied(workload: Manifest) -> bool:
+    """Whether a Workload shows that its cluster denies an order: the order waits neither for something before it nor
+    for a webhook that is down."""
+    shown = dispatched(workload)
+    return shows_refusal(workload) and shown.get("reason") != WAITS and not tells_of_webhook(shown.get("message", ""))
 
 
 def _lack_of_flavors(view: JobView, slice: Slice, orders: Sequence[Publish]) -> Finding | None:
