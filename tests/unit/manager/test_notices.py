@@ -244,19 +244,6 @@ def test_pods_stay_that_were_to_go_for_one_of_two(for_two: Story, gone: str, lef
     assert for_two.sizes == [left, 8], "the quota of the others is free, and they come back"
 
 
-def test_pods_stay_for_one_that_wants_fewer_by_now() -> None:
-    """It waits, and preempts anew for fewer."""
-    story = Story(notice="120s", cap_s=600)
-    story.shrink(6)
-    story.reconcile()
-    story.gone = frozenset(["uid-high"])
-    commands = story.reconcile()
-    [text] = [each.note for each in commands if isinstance(each, Emit) and each.reason == "ReclaimWithdrawn"]
-    assert text == "Who was to have the pods wants fewer by now: keeps main=8"
-    assert story.view.holder is not None
-    assert story.view.holder.granted == {"main": 8}
-
-
 def test_a_notice_names_nobody_whose_pods_are_gone() -> None:
     story = Story(notice="120s", cap_s=600).shrunk(6)
     [order] = story.orders(story.shrink(5, beneficiary=OTHER))
@@ -515,18 +502,17 @@ def test_it_is_asked_again_while_the_notice_runs(story: Story) -> None:
     assert reclaims.requeue_after(story.view, now=NOW) == [Requeue(job=REF, delay_s=6.0)]
 
 
-def a_slice(*, told: bool = True, reason: str = "", wanted: int | None = None, **of: Any) -> Slice:
+def a_slice(*, told: bool = True, reason: str = "", **of: Any) -> Slice:
     workload = a_workload(count=8, admitted=8)
-    counts = {"main": wanted} if wanted is not None else {}
-    beneficiary = Beneficiary(workload="team/high", uid="uid-high", job_uid="job-high", counts=counts)
+    beneficiary = Beneficiary(workload="team/high", uid="uid-high", job_uid="job-high")
     note = take_back(None, {"main": 8}, {"main": 4}, beneficiary=beneficiary, at=NOW, reason=reason, message="")
     note = structs.replace(note, notice_s=9.0 if told else 0.0, **of)
     workload["metadata"]["annotations"][api_names.RECLAIMED_ANNOTATION] = note.to_annotation()
     return Slice.from_manifest(workload)
 
 
-def waiting(*, count: int = 1, **of: Any) -> Slice:
-    return structs.replace(Slice.from_manifest(a_workload("high", count=count)), **of)
+def waiting(**of: Any) -> Slice:
+    return structs.replace(Slice.from_manifest(a_workload("high")), **of)
 
 
 PREEMPTOR = (
@@ -558,11 +544,6 @@ GONE: dict[str, tuple[Slice, list[Slice], bool]] = {
     "it has grown to another size": (a_slice(), [waiting(finished=True), RUNS], False),
     "it runs, and its growth is deactivated": (a_slice(), [RUNS, waiting(active=False)], True),
     "it waits": (a_slice(), [waiting()], False),
-    "it waits, and wants as many": (a_slice(wanted=4), [waiting(count=4)], False),
-    "it waits, and wants more": (a_slice(wanted=4), [waiting(count=5)], False),
-    "it waits, and wants fewer": (a_slice(wanted=4), [waiting(count=3)], True),
-    "another one of its job wants fewer": (a_slice(wanted=4), [waiting(count=3, uid="x")], False),
-    "it runs, and pods of it have ended": (a_slice(wanted=4), [RUNS, waiting(count=3)], False),
     "it is gone": (a_slice(), [], True),
     "it has ended": (a_slice(), [waiting(finished=True)], True),
     "it is deactivated": (a_slice(), [waiting(active=False)], True),

@@ -81,7 +81,7 @@ def deed_of(preemptor: Preemptor, victim: Victim, *, is_alone: bool = False) -> 
     if to is None or holder.waits_for_pods:
         message = message_of(preemptor, replace(victim, to=None))
         return Evict(key=holder.key, reason=EvictionReason.PREEMPTED, message=message, preemption=victim.reason)
-    beneficiary = Beneficiary(workload=slice.key, uid=slice.uid, job_uid=slice.job_uid, counts=slice.counts)
+    beneficiary = Beneficiary(workload=slice.key, uid=slice.uid, job_uid=slice.job_uid)
     message, why = message_of(preemptor, victim), victim.reason
     return Shrink(key=holder.key, to=to, beneficiary=beneficiary, preemption=why, message=message, is_alone=is_alone)
 

@@ -26,8 +26,6 @@ class Beneficiary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     uid: str
     """Of the Workload."""
     job_uid: str
-    counts: Counts = {}
-    """How many pods it waited for, by pod set."""
 
 
 class Taken(Beneficiary, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -146,7 +144,6 @@ def take_back(
         workload=beneficiary.workload,
         uid=beneficiary.uid,
         job_uid=beneficiary.job_uid,
-        counts=beneficiary.counts,
         at=at,
         opportunistic=reason == PreemptionReason.OPPORTUNISTIC and not has_preempted,
         took={name: max(0, left.get(name, count) - count) for name, count in to.items()},

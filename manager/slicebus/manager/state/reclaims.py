@@ -161,8 +161,7 @@ def is_awaited(
 
 def gone(slices: Collection[Slice], chain_of: Callable[[str], Iterable[Slice]]) -> frozenset[str]:
     """The UIDs of those for whom this chain is told to lose pods, and of whose chain no slice wants quota or has any;
-    also of those that run, and have given up what they wanted in addition, or get it no more, and of those that wait to
-    start, and want fewer pods by now: they preempt anew.
+    also of those that run, and have given up what they wanted in addition, or get it no more.
 
     Who has got it otherwise is not gone: others may have counted on what was to be freed for it.
     """
@@ -173,20 +172,11 @@ def gone(slices: Collection[Slice], chain_of: Callable[[str], Iterable[Slice]]) 
 
 def _is_gone(beneficiary: Beneficiary, chain: Sequence[Slice]) -> bool:
     """`chain` is sorted, oldest first."""
-    has_quota = any(slice.keeps_quota for slice in chain)
-    if not has_quota and any(slice.pending and _wants_less(slice, beneficiary) for slice in chain):
-        return True
     if any(slice.pending or slice.evicting for slice in chain):
         return False
     given_up = (at for at, slice in enumerate(chain) if slice.uid == beneficiary.uid and slice.admission is None)
     since = next(given_up, 0)
     return not any(slice.keeps_quota for slice in chain[since:])
-
-
-def _wants_less(slice: Slice, beneficiary: Beneficiary) -> bool:
-    """Whether a beneficiary wants fewer pods than those for which others were told to lose theirs."""
-    is_same = slice.uid == beneficiary.uid
-    return is_same and any(slice.counts.get(name, 0) < count for name, count in beneficiary.counts.items())
 
 
 def _told_note(slices: Collection[Slice]) -> Reclaimed | None:

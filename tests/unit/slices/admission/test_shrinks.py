@@ -277,7 +277,7 @@ def test_the_words_of_a_shrink_and_of_who_waits_for_it() -> None:
     assert shrink == Shrink(
         key=elastic("a", 10, 2).key,
         to={"main": 7},
-        beneficiary=Beneficiary(workload="team/w", uid="uid-w", job_uid="job-w", counts={"main": 3}),
+        beneficiary=Beneficiary(workload="team/w", uid="uid-w", job_uid="job-w"),
         preemption=IN_QUEUE,
         message="Shrunk to main=7 to accommodate a workload (UID: uid-w, JobUID: job-w) due to prioritization in the "
         "ClusterQueue; preemptor path: /cq; preemptee path: /cq",

@@ -29,7 +29,6 @@ NOBODY_WAITS = "Nobody waits any more who may have the pods that were to be take
 BELOW_LEAST = "The job has another least size since pods were to be taken"
 NOBODY_PREEMPTS = "Nobody waits any more who may have its quota"
 BUDGET_CHANGED = "The budget for which it was to go has changed"
-WANTS_LESS = "Who was to have the pods wants fewer by now"
 REFUSED = "Its worker refuses to take the pods"
 _WITHDRAWN = "ReclaimWithdrawn"
 _PATIENCE = timedelta(minutes=1)
@@ -124,7 +123,7 @@ def withdraw(view: JobView, why: str, *, refused_at: str = "") -> list[Command]:
 
 
 def spare(view: JobView) -> list[Command]:
-    """Leave a job the pods that were to go for those who are gone, or want fewer, while others still wait."""
+    """Leave a job the pods that were to go for those who are gone, while others still wait."""
     note, requested, holder = view.desired.reclaimed, view.desired.requested, view.holder
     if view.job is None or note is None or requested is None or holder is None or view.evicted is not None:
         return []
@@ -132,7 +131,7 @@ def spare(view: JobView) -> list[Command]:
     if taken is None or less is None:
         return []
     if less.left_of(holder.held_counts) is None:
-        return withdraw(view, WANTS_LESS if view.is_awaited else NOBODY_WAITS)
+        return withdraw(view, NOBODY_WAITS)
     names = ", ".join(each.workload for each in note.beneficiaries if each not in less.beneficiaries)
     desired = replace(view.desired, taken_back=None)
     other = taken_back(view.job, desired, requested, less.to, at=taken.at, message=less.message, note=less.id)
