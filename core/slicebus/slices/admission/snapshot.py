@@ -52,7 +52,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The placement strategy of queues that name none."""
     fair_sharing: FairSharing = FairSharing.OFF
     preemption_cycles_since: str | None = None
-    """See `PreemptionCycles`. It is also what `unshrinkable` counts as lately."""
+    """See `PreemptionCycles`."""
     growth_limit: GrowthLimit | None = None
     """None for no limit."""
     refused: frozenset[SliceKey] = frozenset()
@@ -73,7 +73,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unshrinkable(self) -> frozenset[SliceKey]:
-        """The quota holders whose worker has lately refused to take some of their pods: they lose all or none."""
+        """The quota holders whose worker has refused since `preemption_cycles_since` to take some of their pods: they
+        lose all or none."""
         since = self.preemption_cycles_since
         if since is None:
             return frozenset()
