@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from slicebus.ambient.clock import now
 from slicebus.cli.demo.world import World
@@ -26,8 +27,6 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
     "queues as a table": ("queues", "-o", "wide"),
     "local queues": ("queues", "-A", "-o", "json"),
 }
-LOGGED = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[.*\n", re.MULTILINE)
-"""What the fleet in this process writes meanwhile."""
 AGE = re.compile(r"^\d+[smhd]$|^AGE$")
 
 
@@ -48,12 +47,13 @@ def without_ages(text: str) -> list[Any]:
 
 
 async def printed(*more: str) -> dict[str, object]:
-    """What each command prints, with what it says beside it."""
+    """What each command prints, with what it says beside it. The fleet in this process logs nothing in between."""
     found: dict[str, object] = {}
-    for name, arguments in SHOWN.items():
-        done = await asyncio.to_thread(call, *arguments, *more)
-        assert done.status == 0, done
-        found[name] = without_ages(LOGGED.sub("", done.out)), done.err
+    with capture_logs():
+        for name, arguments in SHOWN.items():
+            done = await asyncio.to_thread(call, *arguments, *more)
+            assert done.status == 0, done
+            found[name] = without_ages(done.out), done.err
     return found
 
 
