@@ -84,11 +84,10 @@ def heard(view: JobView, request: SizeRequest) -> tuple[SizeRequest, Reclaimed |
     A request that carries the note out leaves it, and so does one for the very size that was set: an agent that ended
     in between could not say more. Any other is somebody's resize on the worker, and wins. While pods are still to go,
     one for no more than what is left needs no note; one for more is what the job wants to have again, and its worker is
-    told once more what is left. One that carries out an earlier note, or this one as it was, when the last one is
-    withdrawn or takes fewer pods since, leaves that: its worker is given these pods back. Where nobody takes any, it is
-    what somebody asks for. One for more that comes when they are gone, and before the worker has applied an order with
-    the note, is what the job wants to have again, too: that order is on its way, and leaves it no more than the note
-    does.
+    told once more what is left. One that carries out an earlier note, or this one as it was when it takes fewer pods
+    since, leaves that: its worker is given these pods back. Where nobody takes any, it is what somebody asks for. One
+    for more that comes when they are gone, and before the worker has applied an order with the note, is what the job
+    wants to have again, too: that order is on its way, and leaves it no more than the note does.
     """
     note, taken = view.desired.reclaimed, view.desired.taken_back
     if note is None or taken is None:
