@@ -25,6 +25,8 @@ _ONE_OF = 6
 _QUEUE = "relenting"
 _SIZE = 6
 _POD_SET = "main"
+_POD_CPU = 1000
+"""In thousandths: all that a pod requests."""
 _WANTED = (1, 2)
 _SOON_S = 4.0
 """The manager looks every five seconds whether anybody waits for the pods, and the notice is twelve seconds long."""
@@ -117,7 +119,7 @@ async def _play(fleet: Fleet, item: OneRelents, jobs: list[Manifest]) -> bool:
             raise Violation(
                 f"relented: {loser['metadata']['name']} keeps {kept} pods, and loses none but those beyond {least}"
             )
-        if kept == held == keeps and is_served:
+        if is_served and kept == held and kept in (keeps, max(least, keeps - await _beyond(manager, jobs[1:]))):
             return True
     why = f"has {kept} pods, and quota for {held} of {keeps}; the other one is served: {is_served}"
     raise Violation(f"relented: {loser['metadata']['name']} {why}")
@@ -155,6 +157,14 @@ async def _notes(manager: KubeClient, job: Manifest) -> list[Reclaimed]:
 async def _holds(manager: KubeClient, job: Manifest) -> int:
     """For how many pods a job has quota."""
     return max((slice.granted[_POD_SET] for slice in await slices_of(manager, job) if slice.admitted), default=0)
+
+
+async def _beyond(manager: KubeClient, jobs: list[Manifest]) -> int:
+    """How many pods have no place since these jobs' own request more than their templates say: webhooks of their worker
+    inject that."""
+    admitted = [slice for job in jobs for slice in await slices_of(manager, job) if slice.admitted]
+    more = sum(slice.beyond_admission.get((FLAVORS[0], "cpu"), 0) for slice in admitted)
+    return -(-more // _POD_CPU)
 
 
 async def _kept(worker: KubeClient, job: Manifest) -> int:
