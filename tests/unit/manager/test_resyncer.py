@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from slicebus.bus.dead_letters.headers import passed_on
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
 from slicebus.manager.act import resyncer
@@ -13,7 +14,7 @@ from slicebus.manager.decide import catalog
 from slicebus.manager.decide.cluster.delete_breaker import DeleteLimits
 from slicebus.manager.decide.messages.inventory import Listed, Stamp
 from slicebus.manager.state.outbox import LOST, Dispatch, applied_version
-from slicebus.proto.errors import ThrottledError
+from slicebus.proto.errors import NotFoundError, SlicebusError, ThrottledError
 from slicebus.proto.messages import (
     Applied,
     ClusterName,
@@ -29,9 +30,10 @@ from slicebus.proto.messages import (
     ScaleRequest,
     Status,
 )
+from slicebus.proto.topology import shard_exchange
 from slicebus.slices.api.fingerprints import status_hash
-from unit.manager.message_router import Manager
-from unit.manager.objects import CONTENT, an_envelope
+from unit.manager.message_router import Manager, of_shard
+from unit.manager.objects import CONTENT, an_envelope, condition
 from unit.manager.test_inbox import HELLO
 
 NO_STATUS = status_hash({}, JobPhase.RUNNING, None)
@@ -113,6 +115,57 @@ async def test_a_cluster_that_was_silent_is_asked_again(manager: Manager) -> Non
     manager.resyncer.forget("east")
     await manager.receive(Heartbeat())
     assert manager.answers == [Resync(reason="NoInventory")]
+
+
+async def show_connected(manager: Manager, connected: bool, *, accepted: bool = True) -> None:
+    """As the first shard shows a cluster, of which another one hears no heartbeats."""
+    bodies = {
+        "": {"spec": {"accepted": accepted}},
+        "status": {"status": {"conditions": [condition("Connected", connected)]}},
+    }
+    for subresource, body in bodies.items():
+        patch = MergePatch(body)
+        made = await manager.client.patch(WORKERCLUSTERS, "east", None, patch, subresource=subresource)
+        manager.store.clusters.put(made)
+
+
+@of_shard("1/2")
+async def test_another_shard_asks_the_clusters_that_are_connected_once(manager: Manager) -> None:
+    asked = []
+    for connected, accepted in ((False, True), (True, False), (True, True), (True, True)):
+        await show_connected(manager, connected, accepted=accepted)
+        await manager.resyncer.ask_connected()
+        asked.append(len(manager.answers))
+    assert (asked, manager.answers) == ([0, 0, 1, 1], [Resync(reason="NoInventory")])
+
+    manager.resyncer.forget("east")
+    await manager.resyncer.ask_connected()
+    assert len(manager.answers) == 2, "its place has changed, or it was refused something"
+
+
+@of_shard("1/2")
+@pytest.mark.parametrize("error", [ThrottledError("429"), NotFoundError("no queue")], ids=["throttled", "no queue"])
+async def test_what_could_not_be_asked_is_asked_later(manager: Manager, error: SlicebusError) -> None:
+    failures = [error]
+
+    def before_publish(_: Message) -> None:
+        if failures:
+            raise failures.pop()
+
+    manager.before_publish = before_publish
+    await show_connected(manager, True)
+    await manager.resyncer.ask_connected()
+    assert (failures, manager.answers) == ([], [])
+    await manager.resyncer.ask_connected()
+    assert manager.answers == [Resync(reason="NoInventory")]
+
+
+@of_shard("1/2")
+async def test_who_says_hello_to_another_shard_is_not_asked(manager: Manager) -> None:
+    await manager.again(passed_on(manager.wire(HELLO), by="manager", shard=0), exchange=shard_exchange(1))
+    await show_connected(manager, True)
+    await manager.resyncer.ask_connected()
+    assert manager.answers == []
 
 
 # --- comparing ------------------------------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ from slicebus.bus.dead_letters.headers import USER_HEADER, passed_on
 from slicebus.bus.factory import connect
 from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, WORKERCLUSTERS, WORKLOADS
 from slicebus.manager.act.router import take_addressed
+from slicebus.manager.state.worker_clusters import CONNECTED, is_true
 from slicebus.proto.codec import decode
 from slicebus.proto.envelope import WireMessage
-from slicebus.proto.messages import JobRef, Lane
+from slicebus.proto.messages import Heartbeat, JobRef, Lane
 from slicebus.proto.topology import UP, cluster_topology, manager_queue, manager_topology, shard_exchange
 from slicebus.slices.api import api_names
 from unit.manager.message_router import Manager, of_shard
@@ -54,6 +55,14 @@ async def test_what_is_about_a_cluster_goes_to_all(manager: Manager) -> None:
     [got] = of_the_second(manager, Lane.CONTROL)
     assert decode(got).message == HELLO
     assert (await manager.client.get(WORKERCLUSTERS, "east"))["status"]["epoch"] == 3
+
+
+@of_shard("0/2")
+async def test_a_heartbeat_goes_to_the_first_shard_alone(manager: Manager) -> None:
+    await manager.receive(Heartbeat())
+    assert [of_the_second(manager, lane) for lane in Lane] == [[], []]
+    assert is_true(await manager.client.get(WORKERCLUSTERS, "east"), CONNECTED)
+    assert "east" in manager.inbox.last_message_at
 
 
 @of_shard("0/2")

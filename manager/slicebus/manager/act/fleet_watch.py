@@ -1,4 +1,5 @@
-"""Watches the fleet: clusters that fall silent, are given up and return, and clusters that are drained.
+"""Watches the fleet: clusters that fall silent, are given up and return, and clusters that are drained. The first shard
+hears the heartbeats and says who is silent; the others go by what it shows.
 
 A cluster is given up after `cluster_lost_requeue_s` without a message to this process. Every cluster gets this whole
 time after a start, and again after more than half of them were silent at once. While a cluster is given up, no answer
@@ -75,21 +76,21 @@ class FleetWatch:
             while True:
                 await asyncio.sleep(self._cluster_lost_s / _TICKS)
                 names = [ClusterName(cluster.name) for cluster in self._store.quotas.worker_clusters]
-                for name in names:
-                    self._silence.add(name)
                 if self._store.settings.cluster_lost_requeue_s is not None:
                     await _guarded(self._assess_silent(names))
                 if self._speaks_for_fleet:
+                    for name in names:
+                        self._silence.add(name)
                     await _guarded(self._report_returned())
+                else:
+                    await self._resyncer.ask_connected()
                 await _guarded(self._move())
 
     async def _report_lost(self, name: ClusterName) -> None:
         silent_s = self._silent_s(name, self._started_at)
         if silent_s > self._cluster_lost_s:
             self._resyncer.forget(name)
-            if self._speaks_for_fleet and (
-                shown := self._decide(catalog.lose, cluster=name, silent_s=silent_s, now=now_text())
-            ):
+            if shown := self._decide(catalog.lose, cluster=name, silent_s=silent_s, now=now_text()):
                 _log.warning("cluster.silent", cluster=name, silent_s=round(silent_s, 1))
                 await self._executor.run(shown)
 

@@ -186,7 +186,7 @@ class ManagerInbox:
                 turns=self._turns,
                 pace=self._pace,
                 owner=_lane_of,
-                rest_s=_rest_s,
+                rest_s=lambda delivery: _HEARTBEAT_REST_S if _is_heartbeat(delivery.message) else 0.0,
                 on_dead=self._on_dead,
                 keeps_dead=self._keeps_dead,
                 superseded=_is_superseded,
@@ -204,13 +204,13 @@ class ManagerInbox:
         """Handle a message to a shard: this one, or one whose place it has taken."""
         wire = as_sent(delivery.message, trusted=self._bus.user)
         is_final = was_passed_on(delivery.message, trusted=self._bus.user) and of == self._store.shards.own.index
-        decoded = None
-        if self._router is not None and not is_final:
+        decoded, is_heartbeat = None, _is_heartbeat(wire)
+        if self._router is not None and not (is_final or is_heartbeat):
             decoded = self._read(wire)
             if decoded is not None and await self._router.pass_on(wire, decoded.message):
                 self._note_heard(decoded.envelope.cluster)
                 return
-        if len(wire.body) > heartbeat_bounds.LARGE_BYTES and words(wire.routing_key)[1] == Heartbeat.type:
+        if is_heartbeat and len(wire.body) > heartbeat_bounds.LARGE_BYTES:
             # What is recorded of it is bounded too.
             wire, decoded = structs.replace(wire, body=heartbeat_bounds.reduced(self._store, wire.body)), None
         incoming = self._decide.receive(wire, decode_report, decoded)
@@ -375,8 +375,8 @@ def _lane_of(delivery: Delivery) -> str:
     return f"{delivery.queue}/{cluster_of(delivery)}"
 
 
-def _rest_s(delivery: Delivery) -> float:
-    return _HEARTBEAT_REST_S if words(delivery.message.routing_key)[1] == Heartbeat.type else 0.0
+def _is_heartbeat(message: WireMessage) -> bool:
+    return words(message.routing_key)[1] == Heartbeat.type
 
 
 def _order_key(delivery: Delivery) -> str:

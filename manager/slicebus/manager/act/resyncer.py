@@ -1,6 +1,7 @@
 """Compares the inventories of the agents with what they shall hold, and corrects the differences.
 
-A cluster that speaks is asked for an inventory when it has not sent one to this process. Agents also send them unasked.
+A cluster that speaks is asked for an inventory when it has not sent one to this process. A shard beside the first hears
+no heartbeats, so it asks the clusters that are connected. Agents also send inventories unasked.
 """
 
 import asyncio
@@ -30,6 +31,7 @@ from slicebus.proto.errors import (
     NotFoundError,
     NotServedError,
     PermanentError,
+    TransientError,
     UnavailableError,
 )
 from slicebus.proto.messages import (
@@ -66,6 +68,8 @@ _MOST_REPORTED = 20_000
 again."""
 _ASKED_AT_ONCE = 500
 """How many jobs one message names: about 100 KiB."""
+_UNHEARD = ("", 0)
+"""The speaker and epoch of a cluster that was asked before it spoke to this process."""
 
 
 class Resyncer:
@@ -124,9 +128,21 @@ class Resyncer:
                 if len(reported_at) > _MOST_REPORTED:
                     del reported_at[next(iter(reported_at))]
             case Heartbeat() if self._expected.get(cluster) != speaker:
-                request = Publish(cluster=cluster, message=Resync(reason="NoInventory"))
-                await self._executor.run([request], caused_by=envelope)
+                await self._executor.run([_no_inventory(cluster)], caused_by=envelope)
                 self._expected[cluster] = speaker
+
+    async def ask_connected(self) -> None:
+        """Ask every connected cluster whose inventory has not come and was not asked for."""
+        for worker_cluster in self._store.quotas.worker_clusters:
+            cluster = ClusterName(worker_cluster.name)
+            if cluster in self._expected or not (worker_cluster.accepted and worker_cluster.connected):
+                continue
+            try:
+                await self._executor.run([_no_inventory(cluster)])
+            except (PermanentError, TransientError) as error:
+                _log.info("inventory.unasked", cluster=cluster, error=str(error))
+            else:
+                self._expected.setdefault(cluster, _UNHEARD)
 
     async def take(self, envelope: Envelope, page: Inventory) -> None:
         """Take in one page. When it completes the inventory, return after every correction is made or queued. Raises
@@ -310,6 +326,10 @@ class Resyncer:
             self._differences.labels(cluster, name).inc(count)
         differing = {name: count for name, count in differences.items() if count}
         _log.info("inventory.compared", cluster=cluster, same=same, **differing)
+
+
+def _no_inventory(cluster: ClusterName) -> Publish:
+    return Publish(cluster=cluster, message=Resync(reason="NoInventory"))
 
 
 async def _with_pauses(jobs: Iterable[JobRef]) -> AsyncIterator[JobRef]:

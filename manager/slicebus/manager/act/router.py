@@ -2,8 +2,8 @@
 
 An agent addresses what is about a job to the shard of that job's last order, and everything else to the first one. So a
 message about a job that has moved since comes to a shard that does not have it, and goes on to the one that has; one
-about a cluster goes on to every shard. It is passed on before it is handled here, and acknowledged after: a message
-that comes twice has a version.
+about a cluster goes on to every shard, but for heartbeats, which the first one alone answers and shows. It is passed on
+before it is handled here, and acknowledged after: a message that comes twice has a version.
 
 A message that was passed on is not passed on again, even when yet another shard has the job by now: two shards that
 disagree would send it to and fro. Every write is fenced by the object's version.
