@@ -6,9 +6,10 @@ import pytest
 
 from slicebus.decisions.commands import Create, Emit, Patch
 from slicebus.manager.decide.admission.builtin import reconcile
+from slicebus.manager.decide.order.sent_workloads import sent_workload
 from slicebus.slices.api import api_names, kueue
 from unit.manager.objects import NOW, a_view
-from unit.slices.jobs.manifests import a_cluster, a_cluster_spec, a_group, a_rayjob
+from unit.slices.jobs.manifests import a_cluster, a_cluster_spec, a_group, a_rayjob, a_rayservice
 
 Manifest = dict[str, Any]
 KINDS = pytest.mark.parametrize("make", [a_cluster, a_rayjob], ids=["RayCluster", "RayJob"])
@@ -59,6 +60,43 @@ def test_a_slice_without_quota_takes_over_an_autoscaler_that_is_turned_on(make: 
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
     assert head_containers(patch.body) == ["main", "autoscaler"]
+
+
+def sent(job: Manifest, workload: Manifest) -> Manifest:
+    """What the worker gets of a slice that has just been made."""
+    workload["metadata"] |= {"resourceVersion": "1", "uid": "uid-w1", "creationTimestamp": NOW}
+    view = a_view(job, workload)
+    return sent_workload(view, view.slices[0])
+
+
+@pytest.mark.parametrize("make", [a_cluster, a_rayjob, a_rayservice], ids=["RayCluster", "RayJob", "RayService"])
+@pytest.mark.parametrize(
+    ("options", "requests"),
+    [
+        ({}, {"cpu": "500m", "memory": "512Mi"}),
+        ({"autoscalerOptions": {"resources": {"requests": {"cpu": "2"}}}}, {"cpu": "2"}),
+    ],
+    ids=["as usual", "of the job"],
+)
+def test_the_worker_of_a_kueues_slice_knows_the_autoscaler_that_the_kueue_does_not(
+    make: Any, options: Manifest, requests: Manifest
+) -> None:
+    job = make()
+    for field in ("rayClusterSpec", "rayClusterConfig"):
+        job["spec"].get(field, {}).update(options)
+    job["spec"] |= options if make is a_cluster else {}
+    slice_of_kueue = first_slice(queued(job))
+    head, *others = sent(autoscaled(job), slice_of_kueue)["spec"]["podSets"]
+    own, *others_own = slice_of_kueue["spec"]["podSets"]
+    [main, autoscaler] = head["template"]["spec"]["containers"]
+    assert ([main], others) == (own["template"]["spec"]["containers"], others_own)
+    assert (autoscaler["name"], autoscaler["resources"]) == ("autoscaler", {"requests": requests})
+
+
+@KINDS
+def test_the_worker_gets_no_container_twice_and_none_that_its_copy_has_not(make: Any) -> None:
+    assert head_containers(sent(autoscaled(make()), first_slice(autoscaled(make())))) == ["main", "autoscaler"]
+    assert head_containers(sent(queued(make()), first_slice(queued(make())))) == ["main"]
 
 
 @pytest.mark.parametrize(

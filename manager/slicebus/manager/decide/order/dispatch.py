@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from slicebus.decisions.commands import Command, Forget, Publish, Remember, Requeue
-from slicebus.manager.decide.manifests import counts_patch, pod_set_flavor, without_server_fields
+from slicebus.manager.decide.manifests import pod_set_flavor, without_server_fields
 from slicebus.manager.decide.order import reclaim_words
 from slicebus.manager.decide.order.outbox import (
     NO_DISPATCH,
@@ -21,6 +21,7 @@ from slicebus.manager.decide.order.outbox import (
     write,
     write_applied,
 )
+from slicebus.manager.decide.order.sent_workloads import sent_workload
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, as_copied
 from slicebus.manager.state.outbox import MOST_BELIEVED, NO_REQUEST, Dispatch, Held, Outbox, Progress, applied_version
 from slicebus.manager.state.reclaims import kept
@@ -352,7 +353,7 @@ def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: Clust
     spec = WorkloadSpec(
         job=view.ref,
         spec_version=record.version,
-        workload=without_server_fields(workload | counts_patch(workload, kept(view.desired, slice).counts)),
+        workload=sent_workload(view, slice),
         manifest={k: v for k, v in without_server_fields(as_wanted(view.job, desired)).items() if k != "status"},
         granted=slice.granted,
         flavors={
