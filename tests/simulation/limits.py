@@ -122,7 +122,7 @@ def fitting(
         counts = {name: min(count, held.granted.get(name, 0) + sizes.get(name, 1)) for name, count in counts.items()}
     found: Fit = []
     for pod_set in slice.pod_sets:
-        kept = set(held.admission.flavors_of(pod_set.name).values()) if held and held.admission else set()
+        kept = _flavors_of(held, pod_set.name) if held is not None else set()
         if not (kept or counts[pod_set.name]):
             found.append((pod_set.name, 0, ""))
             continue
@@ -140,6 +140,14 @@ def fitting(
         used = used | {queue.name: add(used.get(queue.name, {}), _of_flavor(best, needs))}
         found.append((pod_set.name, counts[pod_set.name], best))
     return found
+
+
+def _flavors_of(held: Slice, pod_set: str) -> set[FlavorName]:
+    """The flavors that the pods of a pod set have already: of a template without requests those that are charged for
+    what the pods themselves request."""
+    observed = held.observed.pod_sets.get(pod_set) if held.observed is not None else None
+    beyond = {FlavorName(name) for name in observed.flavors.values()} if observed is not None else set()
+    return beyond | set(held.admission.flavors_of(pod_set).values() if held.admission is not None else ())
 
 
 def _level(
