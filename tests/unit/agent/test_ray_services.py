@@ -76,6 +76,36 @@ def test_an_upgrade_asks_for_both() -> None:
     assert (asked.worker_uid, asked.wanted) == ("uid-now", {"head": 2, WORKERS: 4})
 
 
+@pytest.mark.parametrize(
+    ("own", "is_beside", "is_due"),
+    [
+        ({"head": 1, WORKERS: 2}, True, True),
+        ({"head": 1, WORKERS: 1}, True, False),
+        ({"head": 1, WORKERS: 2}, False, False),
+    ],
+    ids=["the one that serves has it", "it is about to have it", "no upgrade"],
+)
+def test_an_upgrade_is_asked_for_again_where_the_manager_has_a_size_of_its_own_in_place_of_it(
+    own: dict[str, int], is_beside: bool, is_due: bool
+) -> None:
+    """The manager's size is that of one cluster: what the other one needs was asked for with what it overrules."""
+    clusters = [("now", a_spec(replicas=2)), ("next", a_spec(replicas=2))][: 1 + is_beside]
+    wanted = {"head": len(clusters), WORKERS: 2 * len(clusters)}
+    view = a_view(*clusters, granted={"head": 1, WORKERS: 2})
+    assert view.job is not None
+    assert view.scale_target is not None
+    target = view.scale_target["metadata"]
+    said = annotations.PendingRequests(target["uid"], target["generation"], wanted, overruled=True)
+    view.job["metadata"]["annotations"] |= {
+        api_names.REQUESTED_ANNOTATION: said.to_annotation(),
+        api_names.BASELINE_ANNOTATION: annotations.encode_counts(own),
+    }
+    view = structs.replace(view, reading=WorkerJobReading.from_manifest(view.job))
+    notes = [command for command in reconcile.request(view, EAST) if isinstance(command, Patch)]
+    asked = [annotations.PendingRequests.from_job(note.body) for note in notes if isinstance(note.body, dict)]
+    assert [one.wanted for one in asked if one is not None] == ([wanted] if is_due else [])
+
+
 def with_group(spec: Manifest, name: str) -> Manifest:
     [group] = spec["workerGroupSpecs"]
     return spec | {"workerGroupSpecs": [group, group | {"groupName": name}]}

@@ -159,15 +159,21 @@ def _is_another_due(
     if sizes.are_news_to(last.wanted):
         return True
     is_lost = last.worker_uid != key.worker_uid and not is_published(view, last)
-    return is_lost or _is_overruled(sizes, job, last, key) or _is_exceeded(sizes, last)
+    return is_lost or _is_overruled(sizes, view, job, last, key) or _is_exceeded(sizes, last)
 
 
-def _is_overruled(sizes: RequestedSizes, job: WorkerJobReading, last: PendingRequests, key: RequestKey) -> bool:
+def _is_overruled(
+    sizes: RequestedSizes, view: WorkerView, job: WorkerJobReading, last: PendingRequests, key: RequestKey
+) -> bool:
     """Whether the manager has a size of its own in place of a request. The same size needs a new one: otherwise the
-    manager would never learn of it."""
-    if last.overruled is not True or last.made_for == key:
+    manager would never learn of it. The manager's size is that of one cluster: in an upgrade the pods of the other one
+    need a request, although the scale target has not changed since, where it had that size already."""
+    own = annotations.baseline(job.manifest) or {}
+    target, kind = view.scale_target, KINDS[view.key.kind]
+    in_upgrade = bool(view.beside) and target is not None and kind.counts(job.manifest, target) == own
+    if last.overruled is not True or (last.made_for == key and not in_upgrade):
         return False
-    return not sizes.going or sizes.are_news_to(annotations.baseline(job.manifest) or {})
+    return not sizes.going or sizes.are_news_to(own)
 
 
 def _is_exceeded(sizes: RequestedSizes, last: PendingRequests) -> bool:
