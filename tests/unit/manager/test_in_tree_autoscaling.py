@@ -62,10 +62,10 @@ def test_a_slice_without_quota_takes_over_an_autoscaler_that_is_turned_on(make: 
     assert head_containers(patch.body) == ["main", "autoscaler"]
 
 
-def sent(job: Manifest, workload: Manifest) -> Manifest:
+def sent(job: Manifest, workload: Manifest, *, beside_kueue: bool = True) -> Manifest:
     """What the worker gets of a slice that has just been made."""
     workload["metadata"] |= {"resourceVersion": "1", "uid": "uid-w1", "creationTimestamp": NOW}
-    view = a_view(job, workload)
+    view = a_view(job, workload, checks=frozenset() if beside_kueue else None)
     return sent_workload(view, view.slices[0])
 
 
@@ -94,9 +94,20 @@ def test_the_worker_of_a_kueues_slice_knows_the_autoscaler_that_the_kueue_does_n
 
 
 @KINDS
-def test_the_worker_gets_no_container_twice_and_none_that_its_copy_has_not(make: Any) -> None:
-    assert head_containers(sent(autoscaled(make()), first_slice(autoscaled(make())))) == ["main", "autoscaler"]
-    assert head_containers(sent(queued(make()), first_slice(queued(make())))) == ["main"]
+def test_the_worker_gets_nothing_else_that_its_slice_is_not_charged_for(make: Any) -> None:
+    slice = first_slice(queued(make()))
+    edited = make()
+    spec = edited["spec"].get("rayClusterSpec", edited["spec"])
+    spec["headGroupSpec"]["template"]["spec"]["containers"].append({"name": "more", "image": "i"})
+    assert head_containers(sent(autoscaled(edited), slice)) == ["main", "autoscaler"], "what was edited since"
+    assert head_containers(sent(queued(make()), slice)) == ["main"]
+    assert head_containers(sent(autoscaled(make()), slice, beside_kueue=False)) == ["main"], "it waits for its slice"
+
+
+@KINDS
+def test_without_a_kueue_the_slice_itself_has_it(make: Any) -> None:
+    job = autoscaled(make())
+    assert head_containers(sent(job, first_slice(job), beside_kueue=False)) == ["main", "autoscaler"]
 
 
 @pytest.mark.parametrize(

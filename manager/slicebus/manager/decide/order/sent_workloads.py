@@ -14,17 +14,25 @@ def sent_workload(view: JobView, slice: Slice) -> Manifest:
     the worker's copy has: its container is added, so that the head may start with it, and with no larger one."""
     workload = view.workload(slice)
     sized = workload | counts_patch(workload, kept(view.desired, slice).counts)
-    if view.job is None or (copied := as_copied(view.job)) is view.job:
-        return without_server_fields(sized)
-    templates = KINDS[view.ref.kind].templates(copied, copied)
-    pod_sets = [_with_containers(one, templates.get(one["name"], {})) for one in sized["spec"]["podSets"]]
+    added = _of_copy_alone(view.job) if view.job is not None and view.beside_kueue else {}
+    pod_sets = [_with_containers(one, added.get(one["name"], [])) for one in sized["spec"]["podSets"]]
     return without_server_fields(sized | {"spec": sized["spec"] | {"podSets": pod_sets}})
 
 
-def _with_containers(pod_set: Manifest, template: Manifest) -> Manifest:
-    """A pod set with the containers of a template that it has not."""
+def _of_copy_alone(job: Manifest) -> dict[str, list[Manifest]]:
+    """The containers, by pod set, that the pods of a job have on its worker alone."""
+    kind, copied = KINDS[job["kind"]], as_copied(job)
+    if copied is job:
+        return {}
+    own = {name: template["spec"]["containers"] for name, template in kind.templates(job, job).items()}
+    there = kind.templates(copied, copied)
+    return {
+        name: [one for one in there[name]["spec"]["containers"] if one not in containers]
+        for name, containers in own.items()
+    }
+
+
+def _with_containers(pod_set: Manifest, added: list[Manifest]) -> Manifest:
     spec = pod_set["template"]["spec"]
-    known = {container["name"] for container in spec["containers"]}
-    added = [one for one in template.get("spec", {}).get("containers", ()) if one["name"] not in known]
     with_added = {"template": pod_set["template"] | {"spec": spec | {"containers": [*spec["containers"], *added]}}}
     return pod_set | with_added if added else pod_set
