@@ -38,6 +38,8 @@ class EndRules:
         """Clusters, and the jobs whose running copy a user has deleted there."""
         self._untold: set[str] = set()
         """Jobs of which nobody can tell any more how they ended."""
+        self._restarted: set[str] = set()
+        """Jobs that start anew when their copy is gone: somebody has deleted the Workload that had their quota."""
 
     def user_deletes(self, job: Manifest) -> None:
         """A user is about to delete one of the manager's jobs."""
@@ -82,12 +84,18 @@ class EndRules:
     def see_copy(self, cluster: str, change: HistoryEntry, *, left: Collection[str]) -> None:
         """A worker's copy has changed. `left` are the clusters that were given up with it: nobody asks them."""
         uid, phase = annotations.annotation(change.object, api_names.MANAGER_UID_ANNOTATION), _phase(change.object)
+        if uid in self._restarted and change.type == "DELETED":
+            # It may have ended after that, and be cleaned up before its agent hears that it has to go.
+            self._restarted.remove(uid)
+            self._ended.pop(uid, None)
         if uid is not None and phase is not JobPhase.RUNNING and change.type != "DELETED" and cluster not in left:
             self._ended[uid] = change.object["metadata"]["name"], cluster, phase
 
     def see_slice(self, slice: Slice, *, left: Collection[str]) -> None:
         """One of the manager's Workloads has changed. `left` are the clusters that were given up with its job."""
         uid = slice.job_uid
+        if slice.deleting and slice.admitted and not slice.finished:
+            self._restarted.add(uid)
         if uid in self._ended and self._ended[uid][1] in left:
             del self._ended[uid]
         if slice.conditions.get(END_KNOWN_CONDITION, {}).get("status") == "False":
