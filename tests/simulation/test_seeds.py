@@ -134,6 +134,12 @@ ONCE_FAILED: tuple[int, ...] = (
     370,  # a shrink was not withdrawn, which few seeds show
     3503565,  # pods were taken back from a job that had ended, whose worker makes it smaller no more
     361,  # the simulation did not see whom a job waits for, as the API server refused what it says of that (the rule)
+    3504125,  # an upgrade of a RayService waited for ever, as the manager's size of one cluster overruled its request
+    3503779,  # the simulation counted pods that are larger than their template with the template alone (the rule)
+    3504022,  # the simulation let a job change its flavor whose pods alone request something (the rule)
+    3504092,  # the simulation wanted an eviction of a slice whose admission had no answer (the rule)
+    3504499,  # the simulation wanted the end of a job that somebody had restarted by then (the rule)
+    3504629,  # the simulation wanted an end that had gone with its definition (the rule)
 )
 """Seeds past the set that have shown a defect, the latest ones last; a line says what the seed showed."""
 ONE_WRITER = range(20)
