@@ -16,7 +16,6 @@ from slicebus.sandbox.apiserver.store import HistoryEntry
 from slicebus.slices.admission.budget_limit import SpentBudget
 from slicebus.slices.admission.cycle import Admit, Decision, Evict
 from slicebus.slices.admission.snapshot import Snapshot
-from slicebus.slices.api.kueue import Condition
 from slicebus.slices.quota.budgets import Spending
 from slicebus.slices.quota.quota import Usage, usage_by_chain
 from slicebus.slices.workload.workload import Slice, SliceKey
@@ -108,8 +107,7 @@ def check(snapshot: Snapshot, decided: Iterable[Decision]) -> None:
         for holder in snapshot.part.holdings.holders_in(queue):
             drains = [one for one in _of(snapshot, holder, queue) if one.drains and _amount(holder.usage, one.resource)]
             # An admission without an answer counts, and nobody evicts what may not be there.
-            is_known = holder.conditions.get(Condition.QUOTA_RESERVED, {}).get("status") == "True"
-            if drains and holder.keeps_quota and is_known and holder.key not in evicted:
+            if drains and holder.keeps_quota and holder.admitted and holder.key not in evicted:
                 raise Violation(f"budgets: {holder.key} keeps its quota, and {drains[0].of} is drained")
 
 

@@ -38,10 +38,8 @@ class DefinitionRules:
         where = cluster, (group, plural)
         if where[1] in _JOB_KINDS and goes:
             self._missing.add(where)
-            self._ends.definition_goes(*where)
         elif change.type == "ADDED":
             self._missing.discard(where)
-            self._ends.definition_is_back(*where)
 
     def see_going(self, cluster: str, change: HistoryEntry, dispatch: Dispatch | None) -> None:
         """A job begins to go; a user may have deleted it, or its copy, before. `dispatch` is the newest of it, if it is

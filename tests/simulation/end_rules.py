@@ -38,8 +38,6 @@ class EndRules:
         """Clusters, and the jobs whose running copy a user has deleted there."""
         self._untold: set[str] = set()
         """Jobs of which nobody can tell any more how they ended."""
-        self._going: set[tuple[str, tuple[str, str]]] = set()
-        """Clusters, and the group and plural of a kind whose definition goes or is gone there."""
         self._restarted: set[str] = set()
         """Jobs that start anew when their copy is gone: somebody has deleted the Workload that had their quota."""
 
@@ -71,27 +69,20 @@ class EndRules:
         if uid is not None and _phase(found) is JobPhase.RUNNING:
             self._untold.add(uid)
 
-    def definition_goes(self, cluster: str, kind: tuple[str, str]) -> None:
-        """With the definition of a kind go its objects. An end that was not reported by then may go with them, and the
-        job starts anew when the definition is back."""
-        self._going.add((cluster, kind))
-
-    def definition_is_back(self, cluster: str, kind: tuple[str, str]) -> None:
-        """From now on an object of that kind goes by itself."""
-        self._going.discard((cluster, kind))
-
-    def goes_with_definition(self, job: Manifest) -> None:
-        """A job goes with the definition of its kind: none of the manager's is left to say how its copy ends."""
-        self._untold.add(job["metadata"]["uid"])
+    def goes_with_definition(self, found: Manifest) -> None:
+        """A job or a copy goes with the definition of its kind. None of the manager's is left to say how its copy ends.
+        An end of a copy that was not reported by then goes with it, and the job starts anew when the definition is
+        back."""
+        self._untold.add(found["metadata"]["uid"])
+        self._ended.pop(annotations.annotation(found, api_names.MANAGER_UID_ANNOTATION) or "", None)
 
     def see_copy(self, cluster: str, change: HistoryEntry, *, left: Collection[str]) -> None:
         """A worker's copy has changed. `left` are the clusters that were given up with it: nobody asks them."""
         uid, phase = annotations.annotation(change.object, api_names.MANAGER_UID_ANNOTATION), _phase(change.object)
-        if uid is not None and change.type == "DELETED":
-            if uid in self._restarted or (cluster, change.key[:2]) in self._going:
-                # It may have ended after somebody restarted it, and be cleaned up before its agent hears that it goes.
-                self._ended.pop(uid, None)
-            self._restarted.discard(uid)
+        if uid in self._restarted and change.type == "DELETED":
+            # It may have ended after that, and be cleaned up before its agent hears that it has to go.
+            self._restarted.remove(uid)
+            self._ended.pop(uid, None)
         if uid is not None and phase is not JobPhase.RUNNING and change.type != "DELETED" and cluster not in left:
             self._ended[uid] = change.object["metadata"]["name"], cluster, phase
 
