@@ -83,6 +83,12 @@ def dns_label(name: str) -> str:
     return label or f"pods-{content_hash(name)[:_HASH_LENGTH]}"
 
 
+def with_containers(template: Manifest, added: list[Manifest]) -> Manifest:
+    """A template with further containers."""
+    spec = template["spec"]
+    return template | {"spec": spec | {"containers": [*spec["containers"], *added]}} if added else template
+
+
 def gated_template(template: Manifest, pod_set: str, placement: Placement) -> Manifest:
     """A pod template whose pods wait for their slice, and then run where the flavor says.
 

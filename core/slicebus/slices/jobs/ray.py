@@ -5,7 +5,7 @@ from typing import Any
 
 from slicebus.proto.messages import MOST_COUNT, Counts
 from slicebus.slices.jobs.base import Exposure, Placement
-from slicebus.slices.jobs.copies import dns_label, gated_template, pod_labels, without
+from slicebus.slices.jobs.copies import dns_label, gated_template, pod_labels, with_containers, without
 from slicebus.slices.workload.pod_requests import ADDITIONS, COLLECTOR, GCS_WAIT
 from slicebus.slices.workload.redis_cleanup import NODE_TYPE_LABEL
 
@@ -106,9 +106,9 @@ def cluster_pod_sets(cluster_spec: Manifest, *, beside_head: tuple[Manifest, ...
     counts, head = cluster_counts(cluster_spec), cluster_spec["headGroupSpec"]["template"]
     collector = _collector(cluster_spec)
     added = [_autoscaler(cluster_spec), *beside_head] if autoscales(cluster_spec) else list(beside_head)
-    pod_sets = [{"name": HEAD, "count": 1, "template": _with_containers(head, [*added, *collector])}]
+    pod_sets = [{"name": HEAD, "count": 1, "template": with_containers(head, [*added, *collector])}]
     for group in groups(cluster_spec):
-        name, template = pod_set_name(group), _with_containers(group["template"], collector)
+        name, template = pod_set_name(group), with_containers(group["template"], collector)
         pod_sets.append({"name": name, "count": counts[name], "template": waiting_for_gcs(template)})
     return pod_sets
 
@@ -117,7 +117,7 @@ def templates(cluster_spec: Manifest) -> dict[str, Manifest]:
     """The pod templates of a cluster as they are, by pod set, and in the head's the autoscaler: its user sizes it."""
     head = cluster_spec["headGroupSpec"]["template"]
     if autoscales(cluster_spec):
-        head = _with_containers(head, [_autoscaler(cluster_spec)])
+        head = with_containers(head, [_autoscaler(cluster_spec)])
     return {HEAD: head} | {pod_set_name(group): group["template"] for group in groups(cluster_spec)}
 
 
@@ -155,12 +155,6 @@ def waiting_for_gcs(template: Manifest) -> Manifest:
     spec, resources = template["spec"], {"requests": ADDITIONS[GCS_WAIT], "limits": ADDITIONS[GCS_WAIT]}
     wait = {"name": GCS_WAIT, "image": _first_image(spec), "resources": resources}
     return template | {"spec": spec | {"initContainers": [*(spec.get("initContainers") or ()), wait]}}
-
-
-def _with_containers(template: Manifest, added: list[Manifest]) -> Manifest:
-    """A template with further containers."""
-    spec = template["spec"]
-    return template | {"spec": spec | {"containers": [*spec["containers"], *added]}} if added else template
 
 
 def _collector(cluster_spec: Manifest) -> list[Manifest]:

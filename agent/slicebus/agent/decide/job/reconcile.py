@@ -168,12 +168,19 @@ def _is_overruled(
     """Whether the manager has a size of its own in place of a request. The same size needs a new one: otherwise the
     manager would never learn of it. The manager's size is that of one cluster: in an upgrade the pods of the other one
     need a request, although the scale target has not changed since, where it had that size already."""
+    if last.overruled is not True:
+        return False
     own = annotations.baseline(job.manifest) or {}
-    target, kind = view.scale_target, KINDS[view.key.kind]
-    in_upgrade = bool(view.beside) and target is not None and kind.counts(job.manifest, target) == own
-    if last.overruled is not True or (last.made_for == key and not in_upgrade):
+    if last.made_for == key and not _is_upgraded_at(own, view):
         return False
     return not sizes.going or sizes.are_news_to(own)
+
+
+def _is_upgraded_at(size: Counts, view: WorkerView) -> bool:
+    """Whether the scale target has this size, beside another cluster of the job."""
+    if view.job is None or view.scale_target is None or not view.beside:
+        return False
+    return KINDS[view.key.kind].counts(view.job, view.scale_target) == size
 
 
 def _is_exceeded(sizes: RequestedSizes, last: PendingRequests) -> bool:

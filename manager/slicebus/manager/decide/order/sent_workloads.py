@@ -6,6 +6,7 @@ from slicebus.manager.state.reclaims import kept
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.copies import with_containers
 from slicebus.slices.workload.workload import Slice
 
 
@@ -13,10 +14,10 @@ def sent_workload(view: JobView, slice: Slice) -> Manifest:
     """The Workload of a slice, with the size that the worker shall have. A Kueue does not know the autoscaler that only
     the worker's copy has: its container is added, so that the head may start with it, and with no larger one."""
     workload = view.workload(slice)
-    sized = workload | counts_patch(workload, kept(view.desired, slice).counts)
+    sized = counts_patch(workload, kept(view.desired, slice).counts)["spec"]["podSets"]
     added = _of_copy_alone(view.job) if view.job is not None and view.beside_kueue else {}
-    pod_sets = [_with_containers(one, added.get(one["name"], [])) for one in sized["spec"]["podSets"]]
-    return without_server_fields(sized | {"spec": sized["spec"] | {"podSets": pod_sets}})
+    pod_sets = [one | {"template": with_containers(one["template"], added.get(one["name"], []))} for one in sized]
+    return without_server_fields(workload | {"spec": {"podSets": pod_sets}})
 
 
 def _of_copy_alone(job: Manifest) -> dict[str, list[Manifest]]:
@@ -30,9 +31,3 @@ def _of_copy_alone(job: Manifest) -> dict[str, list[Manifest]]:
         name: [one for one in there[name]["spec"]["containers"] if one not in containers]
         for name, containers in own.items()
     }
-
-
-def _with_containers(pod_set: Manifest, added: list[Manifest]) -> Manifest:
-    spec = pod_set["template"]["spec"]
-    with_added = {"template": pod_set["template"] | {"spec": spec | {"containers": [*spec["containers"], *added]}}}
-    return pod_set | with_added if added else pod_set
